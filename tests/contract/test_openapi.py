@@ -33,6 +33,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.telemetry.spans import TRACEPARENT
+from ringback.upstreams.faults import Fault
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 from tests.support.limits import WAIT_SECONDS
@@ -267,3 +268,10 @@ async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClien
     erasure = (await alice.delete("/v1/sessions/none")).json()["id"]
     ids = {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "key_id": key, "erasure_id": erasure}
     return {**ids, "name": "git", "slug": "unknown-tool", "client_session_id": "none"}
+
+
+def test_the_faults_of_an_upstream_are_all_named() -> None:
+    """A client that reads an undocumented kind cannot tell what is wrong."""
+    described = DOCUMENT["components"]["schemas"]["UpstreamView"]["properties"]["faults"]["description"]
+
+    assert [fault for fault in Fault if fault not in described] == []

@@ -1,10 +1,10 @@
 """A stdio server without an SDK that responds with exactly the bytes of its test, or not at all.
 
-`say` writes the argument `raw` (base64) with the request's id in place of `@ID@`. `hold` never responds, `freeze` stops its own
-process, `deaf` reads nothing until the file `until` exists. `pour` writes `bytes` without a newline before its response,
-`flood` `count` progress notifications, `interrogate` `count` questions, `spill` `count` lines on standard error. `whoami`
-returns its PID, and that of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its
-input and SIGTERM; with RAW_OWN_GROUP the grandchild leads a process group of its own.
+`say` writes the argument `raw` (base64) with the request's id in place of `@ID@`; `last_words` does, and exits. `hold` never
+responds, `freeze` stops its own process, `deaf` reads nothing until the file `until` exists. `pour` writes `bytes` without a
+newline before its response, `flood` `count` progress notifications, `interrogate` `count` questions, `spill` `count` lines on
+standard error. `whoami` returns its PID, and that of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN
+it ignores the end of its input and SIGTERM; with RAW_OWN_GROUP the grandchild leads a process group of its own.
 """
 
 import base64
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour", "interrogate")
+TOOLS = ("say", "last_words", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour", "interrogate")
 
 
 def main() -> None:
@@ -61,6 +61,9 @@ def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | 
         case "say":
             _write(base64.b64decode(arguments["raw"]), message)
             return
+        case "last_words":
+            _write(base64.b64decode(arguments["raw"]), message)
+            os._exit(0)
         case "hold":
             return
         case "freeze":

@@ -90,6 +90,8 @@ class ScriptedLegacySession:
         self.sent_notifications: list[tuple[str, Mapping[str, Any]]] = []
         self.sent_responses: list[tuple[str, Mapping[str, Any]]] = []
         self.on_elicitation: OnElicitation | None = None
+        self.answer_failures: list[RequestFailed] = []
+        """What answers raise, one each."""
 
     def keep_alive(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -113,4 +115,6 @@ class ScriptedLegacySession:
         self.on_elicitation = None
 
     async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        if self.answer_failures:
+            raise self.answer_failures.pop(0)
         self.sent_responses.append((request_id, answer))

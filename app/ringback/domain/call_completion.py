@@ -4,7 +4,7 @@
 
     never dispatched       queued again; cancelled if a cancellation was requested
     has a handle           queued again; the next runner resumes or cancels it upstream
-    may run again          queued again, from its beginning, until its runner died in `RUNS_MAX` runs
+    may run again          queued again, from its beginning or its last round, until its runner died in `RUNS_MAX` runs
     anything else          failed with the outcome `unknown`
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.call import Call, CallPhase, Handle, enter_phase
+from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle, enter_phase
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import clear_inputs
 
@@ -26,7 +26,7 @@ def recover_call(call: Call, *, now: datetime, is_handed_back: bool = False) -> 
     if call.dispatched_at is None:
         return CANCELLED_COMPLETION if call.cancel_requested else enter_phase(call, CallPhase.QUEUED, now=now)
     if call.handle is not None:
-        return enter_phase(call, CallPhase.QUEUED, now=now)
+        return _recover_call_with_handle(call, now=now, is_handed_back=is_handed_back)
     if call.rerun_allowed and not call.cancel_requested:
         if call.runs >= RUNS_MAX and not is_handed_back:
             return _RAN_TOO_OFTEN
@@ -35,6 +35,15 @@ def recover_call(call: Call, *, now: datetime, is_handed_back: bool = False) -> 
         CallOutcome.UNKNOWN,
         "Ringback was stopped, or stood still, while the tool ran. The tool may have done its work; it was not run again.",
     )
+
+
+def _recover_call_with_handle(call: Call, *, now: datetime, is_handed_back: bool) -> Call | CallCompletion:
+    """Only a call that may run again keeps its handle while a round of it runs (MRTR), which the next runner sends again."""
+    queued = enter_phase(call, CallPhase.QUEUED, now=now)
+    runs_again = call.handle is not None and call.handle.driver == MRTR_DRIVER and call.rerun_allowed
+    if not runs_again or call.cancel_requested or is_handed_back:
+        return queued
+    return _RAN_TOO_OFTEN if call.runs >= RUNS_MAX else replace(queued, runs=call.runs + 1)
 
 
 _RAN_TOO_OFTEN: Final = failed_completion(

@@ -14,7 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, ResponseLost, UpstreamError
+from ringback.protocol.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    ResponseLost,
+    UpstreamError,
+    UpstreamUnavailable,
+)
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 DRAFT_TASK_META_KEY: Final = "modelcontextprotocol.io/task"
@@ -33,7 +39,9 @@ POLL_TIMEOUT_SECONDS: Final = 60.0
 """A server answers tasks/get at once, so a poll without a response for this long was lost on a connection that still stands.
 The longest interval between two polls is as long."""
 CONSECUTIVE_ERRORS_MAX: Final = 10
-"""Failed polls in a row before the task counts as lost. A proxy whose server restarts returns such errors for a while."""
+LOST_AFTER_SECONDS: Final = 300.0
+"""Failed polls in a row for so long, and more than `CONSECUTIVE_ERRORS_MAX` of them: then the task counts as lost. A server
+that restarts, or whose database does, returns such errors for a while, and ten polls may take one second."""
 TASK_NOT_FOUND_CODES: Final = frozenset({-32602, -32601, -32021})
 """The errors of tasks/get for an unknown or expired task (INVALID_PARAMS, a MUST) and of a server that no longer has tasks
 (METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY)."""
@@ -153,6 +161,8 @@ class TaskPolling:
         self._monotonic = monotonic
         self._started_at = monotonic()
         self._consecutive_errors = 0
+        self._failing_since = 0.0
+        """When the first of the failed polls in a row failed."""
         self.poll_seconds = POLL_SECONDS_DEFAULT
         """The pause before the next poll, unless a notification arrives first."""
 
@@ -166,11 +176,15 @@ class TaskPolling:
 
     def counts_as_lost(self, failure: RequestFailed) -> bool:
         """Count a failed poll. False while another poll may succeed, as always while the server cannot be reached."""
-        if not isinstance(failure, UpstreamError | InvalidUpstreamResponse):
+        if isinstance(failure, UpstreamUnavailable) or not isinstance(failure, UpstreamError | InvalidUpstreamResponse):
             return False
+        now = self._monotonic()
+        if self._consecutive_errors == 0:
+            self._failing_since = now
         self._consecutive_errors += 1
-        is_unknown = isinstance(failure, UpstreamError) and failure.error.get("code") in TASK_NOT_FOUND_CODES
-        return is_unknown or self._consecutive_errors > CONSECUTIVE_ERRORS_MAX
+        if isinstance(failure, UpstreamError) and failure.error.get("code") in TASK_NOT_FOUND_CODES:
+            return True
+        return self._consecutive_errors > CONSECUTIVE_ERRORS_MAX and now >= self._failing_since + LOST_AFTER_SECONDS
 
 
 def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:

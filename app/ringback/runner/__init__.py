@@ -31,8 +31,10 @@ How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
     no connection, or the session is unknown        RequestNotSent            once more in the next session, then `rejected`
     credentials missing or refused                  RequestNotSent            the same
     a login of a user is required                   LoginRequired             parked until the login (`login_waits`)
+    too many requests (429)                         none                      sent again after a pause (`throttled_calls`)
     bytes were sent, no response came               ResponseLost              resumed or polled by the handle, else `unknown`
     … and the session has ended                     SessionGone               `unknown`
     a response that is not valid MCP                InvalidUpstreamResponse   `upstream_error`
+    … an error page of a proxy (502, 503, 504)      UpstreamUnavailable       `unknown`; a task is polled on
     a JSON-RPC error                                UpstreamError             `upstream_error`, with the upstream's error object
 """

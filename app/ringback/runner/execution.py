@@ -379,7 +379,7 @@ class _CancelRequest:
             try:
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     self._completion = await session.cancel_call(self._leased_call.call)
-            except (RequestFailed, TimeoutError):
+            except (RequestFailed, UpstreamUnreachable, TimeoutError):
                 log.info("call.cancel_not_sent", extra=call_facts(self._leased_call.call))
                 return None
             self.is_delivered = True

@@ -47,7 +47,7 @@ class UpstreamView(ResponseBody):
     )
     faults: dict[str, int] = Field(
         description="Protocol faults of the upstream since the service started: unreadable, oversized, unmatched, repaired, "
-        "dropped_notifications, slowed, list_cut, stalled, replaced. Kinds with a count of 0 are left out."
+        "dropped_notifications, slowed, list_cut, bad_event, stalled, replaced. Kinds with a count of 0 are left out."
     )
 
     @classmethod

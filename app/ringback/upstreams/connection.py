@@ -37,7 +37,7 @@ from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import OwnerCaches
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
-from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.connection_problems import ConnectionProblem, classify_problem
 from ringback.upstreams.connection_status import ConnectionState, ConnectionStatus
 from ringback.upstreams.errors import ConnectionReplaced
@@ -102,7 +102,8 @@ class UpstreamConnection:
         self.faults = faults
         self._status = ConnectionStatus(config.name)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
-        self._handshake_order = HandshakeOrder(config.protocol)
+        is_child = config.transport is UpstreamTransport.STDIO
+        self._handshake_order = HandshakeOrder(config.protocol, is_child=is_child)
         self._shared_session: UpstreamSession | None = None
         self._running_calls = RunningCalls(clock)
         self._on_login_change = on_login_change

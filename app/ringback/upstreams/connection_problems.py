@@ -13,6 +13,7 @@ from ringback.protocol.errors import (
     RequestNotSent,
     ResponseLost,
     TokenUnavailable,
+    UpstreamUnavailable,
 )
 from ringback.protocol.transport_errors import to_request_error
 from ringback.protocol.upstream_logins import login_command
@@ -70,6 +71,7 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
     (TokenUnavailable, ConnectionProblem.NO_TOKEN),
     (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
     (ResponseLost, ConnectionProblem.LOST),
+    (UpstreamUnavailable, ConnectionProblem.CANNOT_CONNECT),
 )
 """The first matching class decides; every other error is a failed handshake."""
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
-from ringback.protocol.errors import RequestNotSent
+from ringback.protocol.errors import RequestNotSent, ResponseLost, UpstreamUnavailable
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX, to_request_error
@@ -54,7 +54,8 @@ class ModernProbe(Enum):
     TRY = auto()
     """A legacy handshake follows if the upstream does not respond to the probe in time, or not with a modern version."""
     EXPECT = auto()
-    """As `TRY`, but no response in time is a failure: the upstream used this protocol before, and may only be busy now."""
+    """As `TRY`, but without a response of the upstream the handshake fails: it used this protocol before, and is perhaps busy
+    or being restarted. Most servers speak both protocols, and a call that has begun in one cannot go on in the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,10 @@ async def _negotiate(session: ClientSession, probe: ModernProbe) -> None:
         try:
             await session.discover()
         except MCPError as error:
-            if isinstance(to_request_error(error.error), RequestNotSent):
+            failure = to_request_error(error.error)
+            if isinstance(failure, RequestNotSent):
+                raise
+            if probe is ModernProbe.EXPECT and isinstance(failure, ResponseLost | UpstreamUnavailable):
                 raise
             if probe is ModernProbe.EXPECT and error.code == mcp_types.REQUEST_TIMEOUT:
                 raise TimeoutError from error

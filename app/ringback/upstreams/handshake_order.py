@@ -12,28 +12,37 @@ from ringback.upstreams.session import UpstreamSession
 
 SILENT_PROBES_MAX: Final = 3
 """Probes without a response in time, after which an upstream that used the modern protocol may have become a legacy one."""
+LOST_PROBES_MAX: Final = 10
+"""The same for lost connections, which end at once: the attempts take a minute, in which most servers have restarted."""
 
 
 class HandshakeOrder:
-    def __init__(self, protocol: ProtocolChoice = ProtocolChoice.AUTO) -> None:
+    def __init__(self, protocol: ProtocolChoice = ProtocolChoice.AUTO, *, is_child: bool = False) -> None:
+        """`is_child` says that the upstream is a command, whose end also ends the handshake."""
+        self._is_child = is_child
         self._is_legacy = protocol is ProtocolChoice.LEGACY
         self._skips_probe = False
         self._silent_probes = 0
+        self._lost_probes = 0
 
     def note_failure(self, problem: ConnectionProblem) -> None:
         # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
         self._skips_probe = problem is ConnectionProblem.LOST and not self._skips_probe
         self._silent_probes = self._silent_probes + 1 if problem is ConnectionProblem.TIMEOUT else 0
+        self._lost_probes = self._lost_probes + 1 if problem is ConnectionProblem.LOST else 0
 
     def note_success(self) -> None:
-        self._silent_probes = 0
+        self._silent_probes = self._lost_probes = 0
 
     def choose_probe(self, last_profile: UpstreamProfile | None) -> ModernProbe:
         """The probe of the next shared session."""
-        if self._is_legacy or self._skips_probe:
+        if self._is_legacy:
             return ModernProbe.SKIP
         was_modern = last_profile is not None and last_profile.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return ModernProbe.EXPECT if was_modern and self._silent_probes < SILENT_PROBES_MAX else ModernProbe.TRY
+        if was_modern and self._silent_probes < SILENT_PROBES_MAX and self._lost_probes < LOST_PROBES_MAX:
+            return ModernProbe.EXPECT
+        # After a probe that was lost over HTTP, the legacy handshake follows on another connection.
+        return ModernProbe.SKIP if self._skips_probe and (self._is_child or not was_modern) else ModernProbe.TRY
 
 
 def get_later_probe(shared: UpstreamSession) -> ModernProbe:

@@ -53,6 +53,8 @@ RELISTEN_SECONDS: Final = 30.0
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
+_PING_METHOD: Final = "ping"
+"""Belongs to what runs in the session already: it shows that an answer has arrived, and whether a child still runs."""
 
 
 class UpstreamSession:
@@ -234,7 +236,7 @@ class UpstreamSession:
                 self.close_to_new_requests()
 
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self.closed.is_set():
+        if self.closed.is_set() and method != _PING_METHOD:
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         self._in_flight += 1
         try:

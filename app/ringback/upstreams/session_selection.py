@@ -6,8 +6,9 @@
     isolation `principal`                   the session of its principal
     else                                    the shared session. On a pipe it declares elicitation, because there is one child
 
-With `call`, a call that continues from its handle gets no session of its own: its driver rejoins the session in which it
-started.
+With `call`, a call that goes on in the session in which it started, or with a task, gets no other session of its own: its
+driver rejoins that session, or polls. A call that was parked for an answer (MRTR, or a page to open) is sent again as a whole,
+in a session of its own like the first time.
 """
 
 import logging
@@ -16,14 +17,14 @@ from typing import Final, Protocol
 
 import anyio
 
-from ringback.domain.call import Call
+from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.clock import Clock
 from ringback.upstreams.call_session import CallSession, SessionSource
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.elicitation_router import CallOwner
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.handshake_order import get_later_probe
-from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions, SessionOpener
+from ringback.upstreams.principal_sessions import OPEN_RETRY_SECONDS, SESSIONS_MAX, PrincipalSessions, SessionOpener
 from ringback.upstreams.session import UpstreamSession
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class SessionSelection:
         """Whether `enter_session` would return a session for the call without opening one."""
         isolation = self._config.isolation
         if isolation is Isolation.CALL:
-            return call.handle is not None
+            return not _needs_own_session(call)
         if call.accepts_input and self.has_eliciting_sessions(shared) and not self._was_refused(shared):
             return self._eliciting_sessions.has_open_session(call.principal)
         return isolation is Isolation.SHARED or self._principal_sessions.has_open_session(call.principal)
@@ -87,11 +88,8 @@ class SessionSelection:
         """The session of this call until the stack is closed; raises `UpstreamUnreachable`."""
         owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id, call_id=call.id)
         isolation = self._config.isolation
-        if isolation is Isolation.CALL and call.handle is None:
-            options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}
-            session = await stack.enter_async_context(
-                self._sessions.open_dedicated_session(is_dedicated=True, **options)
-            )
+        if isolation is Isolation.CALL and _needs_own_session(call):
+            session = await self._enter_own_session(call, shared, stack)
             return CallSession(self._sessions, session, is_dedicated=True, owner=owner)
         if isolation is not Isolation.CALL and call.accepts_input and self.has_eliciting_sessions(shared):
             eliciting = await self._enter_eliciting_session(call, shared, stack)
@@ -101,6 +99,22 @@ class SessionSelection:
             source = await stack.enter_async_context(self._principal_sessions.acquire_session(call.principal))
             return CallSession(source, await source.get_shared_session(), is_dedicated=False, owner=owner)
         return CallSession(self._sessions, shared, is_dedicated=False, owner=owner)
+
+    async def _enter_own_session(self, call: Call, shared: UpstreamSession, stack: AsyncExitStack) -> UpstreamSession:
+        """Try for as long as a call waits for its upstream: a server may be busy for a moment, or being restarted."""
+        options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}
+        until = self._clock.monotonic() + self._connect_timeout_seconds
+        while True:
+            try:
+                return await stack.enter_async_context(
+                    self._sessions.open_dedicated_session(is_dedicated=True, **options)
+                )
+            except UpstreamLoginRequired:
+                raise
+            except UpstreamUnreachable:
+                if self._clock.monotonic() >= until:
+                    raise
+            await self._clock.sleep(OPEN_RETRY_SECONDS)
 
     async def close_idle_sessions(self) -> None:
         """Close sessions that are idle for too long, until cancelled."""
@@ -143,3 +157,8 @@ class SessionSelection:
             accepts_elicitation=accepts_elicitation,
             sessions_max=sessions_max,
         )
+
+
+def _needs_own_session(call: Call) -> bool:
+    """Whether a request of the call with `isolation: call` may run its tool."""
+    return call.handle is None or call.handle.driver == MRTR_DRIVER

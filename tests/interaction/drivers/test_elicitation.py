@@ -24,7 +24,7 @@ from tests.support.calls import (
     wait_for_input_request,
 )
 from tests.support.engine import Engine
-from tests.support.upstreams import make_http_config, make_python_config, serving
+from tests.support.upstreams import make_http_config, make_python_config, open_upstreams, serving
 
 STDIO_SERVER: Final = Path(__file__).parents[2] / "support" / "asking_stdio_upstream.py"
 STDIO: Final = make_python_config(str(STDIO_SERVER))
@@ -76,6 +76,22 @@ async def test_a_question_reaches_the_call_that_asks_and_its_answer_the_tool(eng
         response = await read_response(engine, call)
 
     assert asked.input_requests["r1.1"].params["message"] == "Which colour?"
+    assert response == accept("blue")
+
+
+async def test_a_question_is_answered_in_a_session_that_takes_no_new_requests(engine: Engine) -> None:
+    """It is replaced after one failed request, for example. The answer ended the call as rejected, although its tool ran."""
+    call = ask(engine, "Which colour?")
+    await engine.insert_calls(call)
+
+    async with open_upstreams(STDIO) as upstreams, engine.running_runner(upstreams):
+        await wait_for_input_request(engine, call)
+        session = upstreams.connections.shared[STDIO.name].get_open_session()
+        assert session is not None
+        session.close_to_new_requests()
+        await answer_call(engine, call, {"r1.1": accept("blue")})
+        response = await read_response(engine, call)
+
     assert response == accept("blue")
 
 

@@ -1,19 +1,24 @@
 """Pages of an upstream's events are written for many principals, without one transaction that locks all their logs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
+from ringback.domain.errors import RowsLocked
+from ringback.domain.event import ExternalEvent
 from ringback.domain.event_types import EventDemand
-from ringback.domain.ports import Store
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.notifier.recorder import RecordedEvent, Recorder
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.upstreams.events import following
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
-from ringback.upstreams.events.event_recorder import PRINCIPALS_PER_UNIT, UpstreamEventRecorder
+from ringback.upstreams.events.event_recorder import UpstreamEventRecorder
+from ringback.upstreams.principal_units import UNITS_AT_ONCE
 from tests.support.builders import make_event
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import Engine, wait_until
@@ -42,17 +47,30 @@ async def demand_events(engine: Engine, *principals: Principal) -> None:
 
 
 def make_recorder(
-    engine: Engine, events: ScriptedEvents, store: Store, *, event_bytes: int = 1024**3
+    engine: Engine,
+    events: ScriptedEvents,
+    store: Store,
+    *,
+    event_bytes: int = 1024**3,
+    recorder: Recorder | None = None,
 ) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=store,
         clock=engine.clock,
         ids=engine.ids,
-        recorder=engine.recorder,
+        recorder=recorder or engine.recorder,
         connections={FOLLOWED.upstream: events},
         catalog=cast("UpstreamEventCatalog", PolledTypes()),
         event_room=QuotaEnforcer(Quotas(event_bytes=event_bytes), clock=engine.clock),
     )
+
+
+async def wait_for_cursor(engine: Engine, cursor: str) -> None:
+    async def is_stored() -> bool:
+        known = await engine.store.read(lambda tx: tx.event_followings.get(FOLLOWED.event_name, ""))
+        return known is not None and known.cursor == cursor
+
+    await wait_until(is_stored)
 
 
 def recording(engine: Engine, events: ScriptedEvents, store: Store) -> AbstractAsyncContextManager[None]:
@@ -70,21 +88,57 @@ async def running(recorder: UpstreamEventRecorder) -> AsyncGenerator[None]:
         await asyncio.wait_for(run, WAIT_SECONDS)
 
 
-async def test_a_page_for_many_principals_is_written_in_several_units_and_repeats_make_no_event(engine: Engine) -> None:
-    principals = [Principal(f"agent-{number:02}") for number in range(2 * PRINCIPALS_PER_UNIT + 5)]
+async def test_a_page_is_written_in_a_unit_for_each_principal_and_repeats_make_no_event(engine: Engine) -> None:
+    principals = [Principal(f"agent-{number:02}") for number in range(2 * UNITS_AT_ONCE + 5)]
     await demand_events(engine, *principals)
     store = CommitCountingStore(engine.store)
     page = {"events": make_occurrences(2), "cursor": "1", "hasMore": True}
     events = ScriptedEvents(page, page | {"cursor": "2"})
 
-    async def is_stored() -> bool:
-        known = await engine.store.read(lambda tx: tx.event_followings.get(FOLLOWED.event_name, ""))
-        return known is not None and known.cursor == "2"
-
     async with recording(engine, events, store):
-        await wait_until(is_stored)
+        await wait_for_cursor(engine, "2")
 
-    assert [each for each in store.written if each.endswith("_write_page")] == ["UpstreamEventRecorder._write_page"] * 6
+    assert store.written.count("write_for_each") == 2 * len(principals)
+    for principal in principals:
+        assert [event.id for event in await engine.read_events(principal)] == ["github:e0", "github:e1"]
+
+
+class LockableRecorder:
+    """A recorder that finds the logs of some principals locked by another unit."""
+
+    def __init__(self, recorder: Recorder, locked: set[Principal]) -> None:
+        self._recorder = recorder
+        self._locked = locked
+
+    async def record_external_events(
+        self, tx: Transaction, principal: Principal, events: Sequence[ExternalEvent]
+    ) -> Sequence[RecordedEvent]:
+        if principal in self._locked:
+            raise RowsLocked("The log is locked.", waited_seconds=0.0)
+        return await self._recorder.record_external_events(tx, principal, events)
+
+
+@pytest.mark.requirement("R35")
+async def test_logs_that_stay_locked_cost_no_other_principal_a_page(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All logs of a unit waited for a locked one, and their principals got the page when it was free again."""
+    monkeypatch.setattr(following, "RETRY_SECONDS", 0.01)
+    principals = [Principal(f"agent-{number:02}") for number in range(2 * UNITS_AT_ONCE + 5)]
+    blocked = set(principals[: UNITS_AT_ONCE + 1])
+    await demand_events(engine, *principals)
+    page = {"events": make_occurrences(2), "cursor": "1"}
+    lockable = cast("Recorder", LockableRecorder(engine.recorder, blocked))
+    recorder = make_recorder(engine, ScriptedEvents(*[page] * 1000), engine.store, recorder=lockable)
+
+    async def others_have_it() -> bool:
+        return all([len(await engine.read_events(each)) == 2 for each in principals if each not in blocked])
+
+    async with running(recorder):
+        await wait_until(others_have_it)
+        blocked.clear()
+        await wait_for_cursor(engine, "1")
+
     for principal in principals:
         assert [event.id for event in await engine.read_events(principal)] == ["github:e0", "github:e1"]
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
-from ringback.domain.errors import Unavailable
+from ringback.domain.errors import RowsLocked, Unavailable
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.roles import CHANGES_DUTY
 from ringback.domain.upstream_logins import SHARED_OWNER
@@ -19,6 +20,7 @@ from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResp
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.leadership import Leadership
+from ringback.notifier.recorder import Recorder
 from ringback.upstreams.subscriptions import change_notifications as changes_module
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.subscriptions.upstream_changes import (
@@ -85,6 +87,7 @@ class UpstreamChangeHarness:
         self.clock = clock
         self.changes = ChangeNotifications()
         self.proxy = FakeSubscriptions()
+        self.recorder = engine.recorder
 
     @asynccontextmanager
     async def running_recorder(self) -> AsyncGenerator[None]:
@@ -93,7 +96,7 @@ class UpstreamChangeHarness:
             recorder = UpstreamChangeRecorder(
                 store=self.engine.store,
                 clock=self.clock,
-                recorder=self.engine.recorder,
+                recorder=self.recorder,
                 proxy=cast("UpstreamProxyPort", self.proxy),
                 changes=changes,
                 leadership=PermanentLeadership(
@@ -223,6 +226,39 @@ async def test_a_change_that_cannot_be_written_down_is_due_until_it_can(harness:
 
         await wait_until(is_recorded)
     assert [event.data["change"] for event in await harness.engine.read_events()] == ["tools"]
+
+
+class LockableRecorder:
+    """A recorder that finds the logs of some principals locked by another unit."""
+
+    def __init__(self, recorder: Recorder, *locked: Principal) -> None:
+        self._recorder = recorder
+        self.locked = {*locked}
+
+    async def record_upstream_change(self, tx: Transaction, principal: Principal, upstream: str, **change: Any) -> None:
+        if principal in self.locked:
+            raise RowsLocked("The log is locked.", waited_seconds=0.0)
+        await self._recorder.record_upstream_change(tx, principal, upstream, **change)
+
+
+@pytest.mark.requirement("R35")
+async def test_a_log_that_stays_locked_keeps_a_change_from_no_other_principal(harness: UpstreamChangeHarness) -> None:
+    """All logs were in one unit, so no principal was notified of any change while one of them was locked."""
+    lockable = LockableRecorder(harness.engine.recorder, ALICE)
+    harness.recorder = cast("Recorder", lockable)
+    await harness.register_webhook(make_change_subscription(), make_change_subscription(principal=BOB))
+    async with harness.running_recorder():
+        harness.changes.publish_change(TOOLS)
+        await harness.wait_for_deliveries(1, BOB)
+        lockable.locked.clear()
+
+        async def is_recorded() -> bool:
+            harness.clock.advance(EVENT_INTERVAL_SECONDS)
+            return len(await harness.engine.read_events()) > 0
+
+        await wait_until(is_recorded)
+    for principal in (ALICE, BOB):
+        assert [event.data["change"] for event in await harness.engine.read_events(principal)] == ["tools"]
 
 
 async def test_a_flood_of_resources_pushes_out_no_list_while_the_store_cannot_be_written(

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.domain.call import MRTR_DRIVER, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.errors import UnknownTool
 from ringback.domain.principal import Principal
@@ -25,6 +26,7 @@ from tests.support.upstreams import (
     Send,
     make_http_config,
     make_python_config,
+    make_raw_config,
     open_bound_driver,
     open_upstreams,
     send_result,
@@ -156,6 +158,22 @@ async def test_with_a_child_for_each_call_the_child_of_the_list_declares_what_it
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_with_a_child_for_each_call_a_call_goes_on_after_its_page_in_a_child_of_its_own() -> None:
+    """It shared one child, which declares no elicitation, with all other calls that were parked before."""
+    opened_page = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": 1, "url_round": 1})
+    call = replace(CALL, upstream="stage", tool="whoami", accepts_input=True, handle=opened_page)
+
+    async def find_pid(upstreams: UpstreamRegistry) -> int:
+        async with asyncio.timeout(WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
+            ending = await session.run_call(RecordingCallContext(call))
+        assert isinstance(ending, CallCompletion)
+        return json.loads(json.loads(ending.result or b"")["content"][0]["text"])["pid"]
+
+    async with open_upstreams(replace(make_raw_config(), isolation=Isolation.CALL)) as upstreams:
+        assert await find_pid(upstreams) != await find_pid(upstreams)
+        assert not upstreams.has_open_session(call)
 
 
 async def test_the_calls_of_a_principal_that_accept_input_share_one_session() -> None:

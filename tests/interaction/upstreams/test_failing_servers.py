@@ -5,12 +5,11 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-import mcp_types
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
-from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
 from tests.support.examples import CALL
@@ -30,7 +29,6 @@ from tests.support.upstreams import (
     respond_with,
     respond_with_result,
     run_upstream_call,
-    send_json,
     send_response,
     serving,
     wait_for_state,
@@ -128,27 +126,6 @@ async def test_a_call_survives_a_restart_with_another_protocol(eras: str) -> Non
 
     assert ending.outcome is CallOutcome.RESULT
     assert [call.arguments for call in second.calls] == [{"n": 2}]
-
-
-async def test_a_modern_upstream_that_is_too_busy_for_the_probe_gets_no_legacy_handshake() -> None:
-    """Its calls would run with an older protocol, in which it may know fewer tools and no tasks."""
-    overrides: dict[str, ResponseOverride] = {}
-    handshakes: list[str] = []
-
-    async def respond_too_late(message: dict[str, Any], send: Send) -> None:
-        handshakes.append(message["method"])
-        error = {"code": mcp_types.REQUEST_TIMEOUT, "message": "the client's own error after its time limit"}
-        await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
-
-    async with serving(OverriddenResponses(ControlledUpstream().app(), overrides)) as server:
-        config = replace(make_http_config(server.url), isolation=Isolation.CALL)
-        async with open_upstreams(config) as upstreams:
-            assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
-            overrides |= {"server/discover": respond_too_late, "initialize": respond_too_late}
-            with pytest.raises(UpstreamUnreachable, match="no answer in time"):
-                await run_upstream_call(upstreams, "echo")
-
-    assert handshakes == ["server/discover"]
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

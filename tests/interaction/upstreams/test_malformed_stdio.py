@@ -12,8 +12,8 @@ from tests.support.malformed_messages import READABLE_MESSAGES, UNREADABLE_MESSA
 from tests.support.upstreams import make_raw_config, open_upstreams, run_upstream_call
 
 
-async def run_raw_call(upstreams: UpstreamRegistry, raw: bytes) -> CallCompletion:
-    return await run_upstream_call(upstreams, "say", {"raw": base64.b64encode(raw).decode()})
+async def run_raw_call(upstreams: UpstreamRegistry, raw: bytes, tool: str = "say") -> CallCompletion:
+    return await run_upstream_call(upstreams, tool, {"raw": base64.b64encode(raw).decode()})
 
 
 def completion_result(ending: CallCompletion) -> Any:
@@ -80,6 +80,23 @@ async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes) -> 
         second = await run_raw_call(upstreams, VALID_RESPONSE)
 
     assert (first.outcome, second.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
+
+
+@pytest.mark.parametrize(
+    ("last", "outcome"),
+    [
+        pytest.param(VALID_RESPONSE.rstrip(), CallOutcome.RESULT, id="whole"),
+        pytest.param(VALID_RESPONSE.rstrip()[:-1], CallOutcome.UNKNOWN, id="cut"),
+        pytest.param(b"", CallOutcome.UNKNOWN, id="nothing"),
+    ],
+)
+async def test_the_last_response_of_a_child_needs_no_newline_but_must_be_whole(
+    last: bytes, outcome: CallOutcome
+) -> None:
+    async with open_upstreams(make_raw_config()) as upstreams:
+        ending = await run_raw_call(upstreams, last, "last_words")
+
+    assert ending.outcome is outcome, ending
 
 
 async def test_messages_without_a_call_are_counted_and_shown() -> None:

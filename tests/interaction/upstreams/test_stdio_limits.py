@@ -172,6 +172,29 @@ async def test_a_child_that_reads_nothing_ends_no_other_call_and_is_replaced(
     assert faults["stalled"] >= 1
 
 
+async def find_pid(upstreams: UpstreamRegistry) -> int:
+    ending = await run_long_call(upstreams, "whoami")
+    assert ending.result is not None
+    return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
+
+
+async def test_a_request_that_a_child_did_not_read_before_its_end_is_sent_to_the_next_one(tmp_path: Path) -> None:
+    """It waited behind a large one, was never written, and ended as if its tool might have run."""
+    large = base64.b64encode(VALID_RESPONSE + b"\n" * 500_000).decode()
+    async with open_upstreams(make_raw_config()) as upstreams:
+        pid = await find_pid(upstreams)
+        deaf = asyncio.create_task(run_upstream_call(upstreams, "deaf", {"until": str(tmp_path / "never")}))
+        await wait_until_true(lambda: get_info(upstreams).calls_in_flight == 1)
+        half_written = asyncio.create_task(run_upstream_call(upstreams, "say", {"raw": large}))
+        await wait_until_true(lambda: get_info(upstreams).calls_in_flight == 2)
+        queued = [asyncio.create_task(run_upstream_call(upstreams, "whoami")) for _ in range(3)]
+        await wait_until_true(lambda: get_info(upstreams).calls_in_flight == 5)
+        os.kill(pid, signal.SIGKILL)
+        endings = await asyncio.gather(deaf, half_written, *queued)
+
+    assert [ending.outcome for ending in endings] == [CallOutcome.UNKNOWN] * 2 + [CallOutcome.RESULT] * 3
+
+
 # -- frozen -----------------------------------------------------------------------------------------------------------------
 
 
@@ -227,9 +250,6 @@ async def test_a_silent_child_is_replaced_once_no_call_waits_for_it(tmp_path: Pa
 
 async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
-        ending = await run_long_call(upstreams, "whoami")
-        assert ending.result is not None
-        pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
-        os.kill(pid, signal.SIGSTOP)
+        os.kill(await find_pid(upstreams), signal.SIGSTOP)
         await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
         assert (await run_long_call(upstreams, "whoami")).outcome is CallOutcome.RESULT

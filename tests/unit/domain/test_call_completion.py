@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, CallPhase, CallStatus, Handle, overdue_completion
+from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, CallStatus, Handle, overdue_completion
 from ringback.domain.call_completion import RUNS_MAX, completion_after_runs, recover_call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import request_input
@@ -14,6 +14,7 @@ from tests.support.examples import CALL
 LEASED = replace(CALL, phase=CallPhase.RUNNING, lease_owner="runner-1", lease_token="lease_1", lease_until=START)
 DISPATCHED = replace(LEASED, dispatched_at=START, runs=1)
 HANDLE = Handle(driver="task", data={"task_id": "1"})
+ROUND = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
 
 
 def queued(call: Call) -> Call:
@@ -57,6 +58,28 @@ def test_a_call_whose_runner_died_in_each_of_five_runs_is_not_run_again() -> Non
 
     assert isinstance(ending, CallCompletion)
     assert (ending.outcome, "the call itself may be the cause" in str(ending.error)) == (CallOutcome.UNKNOWN, True)
+
+
+def test_a_round_that_is_sent_again_after_its_runner_died_is_a_run_of_its_call() -> None:
+    """It was not counted, so a call that ended each process that ran it did so until its deadline."""
+    call = replace(DISPATCHED, rerun_allowed=True, handle=ROUND)
+    for runs in range(2, RUNS_MAX + 1):
+        recovered = queued(call)
+        assert (recovered.runs, recovered.handle, recovered.dispatched_at) == (runs, ROUND, START)
+        call = replace(call, runs=recovered.runs)
+
+    handed_back = recover_call(call, now=START, is_handed_back=True)
+    cancelled = queued(replace(call, cancel_requested=True))
+    ending = recover_call(call, now=START)
+
+    assert isinstance(handed_back, Call)
+    assert (handed_back.runs, cancelled.runs) == (RUNS_MAX, RUNS_MAX)
+    assert isinstance(ending, CallCompletion)
+    assert ending.outcome is CallOutcome.UNKNOWN
+
+
+def test_a_call_between_two_rounds_that_may_not_run_again_is_queued_without_counting() -> None:
+    assert queued(replace(DISPATCHED, handle=ROUND, runs=RUNS_MAX)).runs == RUNS_MAX
 
 
 def test_a_process_that_stops_in_order_hands_back_a_call_however_often_it_ran() -> None:

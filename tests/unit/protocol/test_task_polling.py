@@ -1,8 +1,9 @@
-"""The poll interval of a task: the upstream's own within bounds, else a share of the elapsed time."""
+"""Polling of a task: the interval, which is the upstream's own within bounds, and when a task counts as lost."""
 
 import pytest
 
-from ringback.protocol.tasks import compute_poll_seconds
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, LOST_AFTER_SECONDS, TaskPolling, compute_poll_seconds
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,21 @@ def test_without_an_interval_the_end_is_noticed_late_by_a_twentieth_at_most(
     nothing: object, followed: float, expected: float
 ) -> None:
     assert compute_poll_seconds(nothing, elapsed_seconds=followed) == pytest.approx(expected)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "failure", [UpstreamError({"code": -32603, "message": "busy"}), InvalidUpstreamResponse("500")]
+)
+def test_a_task_counts_as_lost_after_many_errors_over_minutes(failure: RequestFailed) -> None:
+    """At the shortest interval, an upstream whose database was away for a second lost its tasks."""
+    now = 1000.0
+    polling = TaskPolling(lambda: now)
+
+    at_once = [polling.counts_as_lost(failure) for _ in range(5 * CONSECUTIVE_ERRORS_MAX)]
+    now += LOST_AFTER_SECONDS
+    later = polling.counts_as_lost(failure)
+    polling.reset_errors()
+    again = [polling.counts_as_lost(failure) for _ in range(5 * CONSECUTIVE_ERRORS_MAX)]
+
+    assert (any(at_once), later, any(again)) == (False, True, False)

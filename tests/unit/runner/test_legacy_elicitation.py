@@ -5,9 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from ringback.domain.call import CallStatus
+import pytest
+
+from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.protocol.errors import (
+    LoginRequired,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    UpstreamUnavailable,
+)
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
@@ -15,6 +24,8 @@ from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedLegacySession, ScriptedSession
 
 INPUT_REQUIRED_CALL: Final = replace(CALL, accepts_input=True)
+HANDLE: Final = Handle(driver="legacy_task", data={"task_id": "t1", "session": None})
+ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": 1, "url_round": 1})
 ACCEPTED_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {}}
 
 
@@ -123,3 +134,29 @@ async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -
 
     assert session.on_elicitation is None
     assert await running.result() == "done"
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize(
+    "failure", [RequestNotSent("away"), LoginRequired("sign in"), ResponseLost("lost"), UpstreamUnavailable("503")]
+)
+@pytest.mark.parametrize(
+    ("handle", "kind"),
+    [(HANDLE, RequestNotSent), (ROUND, ResponseLost), (None, ResponseLost)],
+    ids=["with a handle", "in a round", "without"],
+)
+async def test_an_answer_that_may_be_lost_is_sent_again_or_its_call_is_unknown(
+    failure: RequestFailed, handle: Handle | None, kind: type[RequestFailed]
+) -> None:
+    """A call whose tool ran ended as rejected, and one that the next session could go on with as a bug of Ringback."""
+    session, context = make_context(), RecordingCallContext(replace(INPUT_REQUIRED_CALL, handle=handle))
+    session.answer_failures.append(failure)
+    running = RunningElicitation(session, context)
+    await running.receive_elicitation("1", question())
+    await wait_until(lambda: context.call.input_requests)
+
+    context.answer_input(dict.fromkeys(context.call.input_requests, ACCEPTED_ANSWER))
+
+    with pytest.raises(kind):
+        await running.result(let_go=False)
+    assert context.call.input_responses

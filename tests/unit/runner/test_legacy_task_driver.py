@@ -13,6 +13,7 @@ from ringback.protocol.errors import (
     ResponseLost,
     SessionNotFound,
     UpstreamError,
+    UpstreamUnavailable,
 )
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
@@ -95,6 +96,7 @@ async def test_the_handle_is_saved_before_any_other_request() -> None:
 async def test_an_upstream_that_is_unreachable_for_a_while_is_polled_again() -> None:
     session = ScriptedSession(
         *[ResponseLost("lost")] * 30,
+        *[UpstreamUnavailable("proxy")] * 30,
         *[InvalidUpstreamResponse("proxy")] * CONSECUTIVE_ERRORS_MAX,
         COMPLETED,
         ResponseLost("lost"),

@@ -17,6 +17,7 @@ from ringback.protocol.errors import (
     ResponseLost,
     SessionNotFound,
     UpstreamError,
+    UpstreamUnavailable,
 )
 from ringback.runner.drivers.completions import RESULT_DEPTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
@@ -120,6 +121,7 @@ async def test_a_result_that_requires_input_explains_why_the_call_failed() -> No
         (SessionNotFound("forgotten"), CallOutcome.REJECTED),
         (ResponseLost("lost"), CallOutcome.UNKNOWN),
         (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
+        (UpstreamUnavailable("HTTP 502"), CallOutcome.UNKNOWN),
     ],
 )
 async def test_each_failure_has_its_outcome(failure: RequestFailed, outcome: CallOutcome) -> None:

@@ -1,6 +1,7 @@
 """The stream driver over a session with scripted responses."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from tests.support.clock import START, FakeClock
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedSession
 
@@ -67,6 +69,39 @@ async def test_a_lost_response_without_event_ids_is_unknown() -> None:
 
     assert (await run(session, RecordingCallContext(CALL))).outcome is CallOutcome.UNKNOWN
     assert session.scripted_legacy_session.rejoin_count == 0
+
+
+class AskingSession(ScriptedSession):
+    """A session whose tools/call asks, and gets no response before the answer fails."""
+
+    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        if method != "tools/call":
+            return await super().send_request(method, params, **options)
+        for position in self.stream_positions:
+            options["on_position"](position)
+        assert self.scripted_legacy_session.on_elicitation is not None
+        self.scripted_legacy_session.on_elicitation("7", {"method": "elicitation/create", "params": {}})
+        await asyncio.Event().wait()
+        return {}
+
+
+class AnsweringContext(RecordingCallContext):
+    """Its caller answers each question at once."""
+
+    async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        await super().request_input(requests)
+        self.answer_input({key: {"action": "cancel"} for key in self.call.input_requests})
+
+
+@pytest.mark.requirement("R32")
+async def test_a_call_whose_answer_may_be_lost_is_unknown_if_no_session_can_go_on_with_it() -> None:
+    """The log called it a bug of Ringback."""
+    session, context = AskingSession(RESULT), AnsweringContext(replace(CALL, accepts_input=True))
+    session.scripted_legacy_session.answer_failures = [ResponseLost("lost")]
+
+    completion = await asyncio.wait_for(run(session, context), WAIT_SECONDS)
+
+    assert completion.outcome is CallOutcome.UNKNOWN
 
 
 async def test_the_newest_position_is_saved_before_the_stream_is_resumed() -> None:

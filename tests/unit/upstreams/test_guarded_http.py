@@ -22,6 +22,7 @@ from ringback.protocol.errors import (
     TokenReplaced,
     TokenUnavailable,
     UpstreamError,
+    UpstreamUnavailable,
 )
 from ringback.protocol.transport_errors import TransportErrorCode, to_request_error
 from ringback.upstreams.connection_problems import ConnectionProblem, classify_problem, get_advice
@@ -186,6 +187,12 @@ async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.
 )
 async def test_an_invalid_response_is_reported_as_such(response: httpx2.Response) -> None:
     assert isinstance(await failure(response), InvalidUpstreamResponse)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("body", [{"text": "no server"}, {"json": {"message": "no server"}}], ids=["text", "JSON"])
+async def test_the_error_page_of_a_proxy_says_that_the_upstream_is_away(status: int, body: dict[str, Any]) -> None:
+    assert type(await failure(httpx2.Response(status, **body))) is UpstreamUnavailable
 
 
 async def test_an_error_has_the_status_and_not_the_body() -> None:
@@ -359,6 +366,7 @@ def test_errors_made_by_the_sdk_differ_from_the_upstreams_own(error: ErrorData, 
         (TimeoutError(), "no_answer_in_time"),
         (ExceptionGroup("", [ExceptionGroup("", [RequestNotSent()])]), "cannot_connect"),
         (ResponseLost(), "connection_lost"),
+        (UpstreamUnavailable("503"), "cannot_connect"),
         (CredentialsRequired(), "authorization_required"),
         (CredentialsRejected(), "unauthorised"),
         (TokenUnavailable(), "no_token"),

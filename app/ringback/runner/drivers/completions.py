@@ -37,6 +37,7 @@ from ringback.protocol.errors import (
     RequestNotSent,
     ResponseLost,
     UpstreamError,
+    UpstreamUnavailable,
     is_jsonrpc_error,
 )
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
@@ -67,6 +68,8 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
             return failed_completion(CallOutcome.UNKNOWN, str(failure))
         case UpstreamError(error=error):
             return error_to_completion(error)
+        case UpstreamUnavailable():
+            return failed_completion(CallOutcome.UNKNOWN, f"{failure} {_MAY_HAVE_RUN}")
         case InvalidUpstreamResponse():
             return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{failure} {_MAY_HAVE_RUN}")
         case _:

@@ -84,8 +84,9 @@ class Driver(Protocol):
         ...
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
-        """Send a cancel request while `run_call` goes on. May be repeated; raises `RequestFailed` if it is not delivered.
+        """Send a cancel request while `run_call` goes on. May be repeated.
 
+        Raises `RequestFailed`, or `UpstreamUnreachable` from another session of the upstream, if it is not delivered.
         Returns the completion if the request ends the call: `run_call` is then cancelled. Returns None if the upstream reports
         the end itself, which may be a result: `run_call` goes on, and its `wait_for_answers` returns at once so that it polls.
         """

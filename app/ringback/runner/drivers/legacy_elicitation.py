@@ -10,8 +10,9 @@ question is the id of the upstream's request, so another process can answer it o
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from ringback.domain.call import MRTR_DRIVER
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
-from ringback.protocol.errors import LoginRequired, ResponseLost
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
 from ringback.waits import LocalWaiter, run_with_helper, wait_first
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 ANSWER_POLL_SECONDS: Final = 60.0
 """The longest delay of an answer whose notification is lost."""
+
+_LOGIN_REQUIRED: Final = "The upstream required a new login while the tool waited for an answer. The tool may have run."
+_NOT_ANSWERED: Final = "The upstream may not have received the answer that the tool waited for. The tool may have run."
 
 
 class UnsupportedElicitation(Exception):
@@ -75,14 +79,18 @@ class _ElicitationRelay:
         await self._context.mark_answers_sent(answers)
 
     async def _send_answer(self, name: str, answer: Mapping[str, Any]) -> None:
+        """Raises `RequestNotSent` if the next session can send the answer again, else `ResponseLost`: the tool runs already."""
         try:
             await self._get_legacy_session().answer_elicitation(name, answer)
-        except LoginRequired:
-            if self._context.call.handle is not None:
+        except RequestFailed as failure:
+            handle = self._context.call.handle
+            if (
+                handle is None or handle.driver == MRTR_DRIVER
+            ):  # that of a round sends the call again, and joins no session
+                raise ResponseLost(_LOGIN_REQUIRED if isinstance(failure, LoginRequired) else _NOT_ANSWERED) from None
+            if isinstance(failure, RequestNotSent):
                 raise
-            raise ResponseLost(
-                "The upstream required a new login while the tool waited for an answer. The tool may have run."
-            ) from None
+            raise RequestNotSent(_NOT_ANSWERED) from None
 
     async def _request_input(self) -> None:
         try:

@@ -75,9 +75,7 @@ class StreamDriver:
     async def _start_or_resume(
         self, session: CallSessionPort, context: CallContext, positions: _Positions
     ) -> CallCompletion:
-        position = positions.latest or await run_with_elicitations(
-            lambda: session.legacy_session, context, self._start_call(session, context, positions)
-        )
+        position = positions.latest or await self._start_with_elicitations(session, context, positions)
         if isinstance(position, CallCompletion):
             return position
         await positions.flush()
@@ -85,6 +83,16 @@ class StreamDriver:
             return await run_with_elicitations(
                 lambda: legacy_session, context, self._resume_until_result(legacy_session, context, position)
             )
+
+    async def _start_with_elicitations(
+        self, session: CallSessionPort, context: CallContext, positions: _Positions
+    ) -> CallCompletion | StreamPosition:
+        try:
+            return await run_with_elicitations(
+                lambda: session.legacy_session, context, self._start_call(session, context, positions)
+            )
+        except ResponseLost as failure:  # an answer, not the response to the call
+            return positions.latest or failure_to_completion(failure)
 
     async def _start_call(
         self, session: CallSessionPort, context: CallContext, positions: _Positions

@@ -154,16 +154,21 @@ class _TaskExecution:
 
     async def _request_input(self, requests: dict[str, Any]) -> CallCompletion | None:
         if not self._context.call.accepts_input:
-            with suppress(UpstreamError):
-                await self._send_task_request("tasks/cancel", {})
+            await self._cancel_task()
             return input_not_accepted_completion()
         try:
             await self._context.request_input(
                 {name: request for name, request in requests.items() if name not in self._answered_names}
             )
         except ValueError as problem:
+            await self._cancel_task()
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
         return None
+
+    async def _cancel_task(self) -> None:
+        """The call ends here, and the task would wait for an answer until its upstream forgets it."""
+        with suppress(UpstreamError):
+            await self._send_task_request("tasks/cancel", {})
 
     async def _send_answers(self, answers: Mapping[str, Any]) -> None:
         try:

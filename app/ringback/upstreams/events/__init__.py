@@ -9,7 +9,7 @@
 
     demand (stored) ──▶ event_recorder ──▶ a following for each (name, arguments) ──▶ events/stream | events/poll
                                                    │ occurrences, the upstream's cursor
-                                  transactions for some principals with demand each: an event, its deliveries; last the cursor
+                                  a transaction for each principal with demand: an event, its deliveries; last the cursor
 
 One node follows (`leadership`), on the shared session of the upstream: an event belongs to the upstream, and every principal
 that may use the upstream sees it. An upstream with a session for each principal or call (`isolation`) is not followed: its

@@ -33,6 +33,7 @@ from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.following import FollowableConnection, Following
 from ringback.upstreams.events.full_logs import EventRoom, FullLogs, PageFate
 from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
+from ringback.upstreams.principal_units import write_for_each
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,6 @@ the other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
 _EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)
-PRINCIPALS_PER_UNIT: Final = 20
-"""Principals whose logs are locked in one transaction. A page of 100 events for each is written in less than a second."""
 GAP_INTERVAL_SECONDS: Final = 60.0
 """Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later; until
 then the stored cursor stays before it."""
@@ -161,53 +160,51 @@ class UpstreamEventRecorder:
         self._saved[followed] = _SavedCursor(page.cursor, now)
 
     async def _write_page(self, followed: FollowedEvents, page: UpstreamEventPage, *, has_gap: bool) -> None:
-        """Write for `PRINCIPALS_PER_UNIT` principals at a time, and the cursor with the last of them.
+        """Write for each principal in a unit of its own, which locks no other log; last the cursor.
 
         A page that is lost in between is read again. Its events are recognised by their ids.
         """
-        written: Principal | None = None
-        while True:
-            written = await self._store.write(
-                lambda tx, after=written: self._write_unit(tx, followed, page, has_gap=has_gap, after=after)
-            )
-            if written is None:
-                return
+        topic = followed.topic or ""
+        principals = await self._store.read(
+            lambda tx: tx.event_demands.list_principals(followed.event_name, topic, now=tx.now())
+        )
 
-    async def _write_unit(
+        async def write(tx: Transaction, principal: Principal) -> None:
+            await self._write_events(tx, followed, principal, page, has_gap=has_gap)
+
+        async def write_all(tx: Transaction) -> None:
+            await write(tx, principals[0])
+            await _save_cursor(tx, followed, page.cursor)
+
+        if len(principals) == 1:
+            await self._store.write_for(principals[0], write_all)
+            return
+        if page.events or has_gap:
+            for locked in (await write_for_each(self._store, principals, write)).values():
+                raise locked
+        await self._store.write(lambda tx: _save_cursor(tx, followed, page.cursor))
+
+    async def _write_events(
         self,
         tx: Transaction,
         followed: FollowedEvents,
+        principal: Principal,
         page: UpstreamEventPage,
         *,
         has_gap: bool,
-        after: Principal | None,
-    ) -> Principal | None:
-        """Return the last principal if others follow it. Principals are sorted: each log stays locked until the commit."""
-        topic = followed.topic or ""
-        wanting = sorted(await tx.event_demands.list_principals(followed.event_name, topic, now=tx.now()))
-        rest = [principal for principal in wanting if after is None or principal > after]
-        unit = rest[:PRINCIPALS_PER_UNIT]
-        for principal in unit:
-            fate = await self._decide_fate(tx, followed, principal, page)
-            if has_gap or fate.has_gap:
-                await record_lost_events(
-                    tx,
-                    principal,
-                    ids=self._ids,
-                    upstream=followed.upstream,
-                    event_name=followed.event_name,
-                    topic=followed.topic,
-                )
-            if page.events and not fate.is_lost:
-                await self._recorder.record_external_events(tx, principal, page.events)
-                await tx.pause()
-        if len(rest) > len(unit):
-            return unit[-1]
-        await tx.event_followings.save(
-            EventFollowing(event_name=followed.event_name, topic=topic, cursor=page.cursor, updated_at=tx.now())
-        )
-        tx.notify(FOLLOWED_TOPIC)
-        return None
+    ) -> None:
+        fate = await self._decide_fate(tx, followed, principal, page)
+        if has_gap or fate.has_gap:
+            await record_lost_events(
+                tx,
+                principal,
+                ids=self._ids,
+                upstream=followed.upstream,
+                event_name=followed.event_name,
+                topic=followed.topic,
+            )
+        if page.events and not fate.is_lost:
+            await self._recorder.record_external_events(tx, principal, page.events)
 
     async def _decide_fate(
         self, tx: Transaction, followed: FollowedEvents, principal: Principal, page: UpstreamEventPage
@@ -237,6 +234,13 @@ def select_followed(demands: Iterable[EventDemand]) -> set[FollowedEvents]:
         if len(selected[followed.upstream]) < FOLLOWINGS_PER_UPSTREAM_MAX:
             selected[followed.upstream].add(followed)
     return {followed for each in selected.values() for followed in each}
+
+
+async def _save_cursor(tx: Transaction, followed: FollowedEvents, cursor: str | None) -> None:
+    await tx.event_followings.save(
+        EventFollowing(event_name=followed.event_name, topic=followed.topic or "", cursor=cursor, updated_at=tx.now())
+    )
+    tx.notify(FOLLOWED_TOPIC)
 
 
 async def _read_demands(tx: Transaction) -> Sequence[EventDemand]:

@@ -1,12 +1,13 @@
 """The worker that records changes of upstreams as `upstream.changed` events for webhooks.
 
     webhooks ──▶ subscriptions to exactly the resources that they name
-    changes  ──▶ pending ──▶ one transaction: an event for each principal with a matching webhook ──▶ no longer pending
+    changes  ──▶ pending ──▶ for each principal with a matching webhook: a transaction with its events ──▶ no longer pending
 
 What the connection of one principal reports becomes an event of that principal only.
 
 Changes of the same list or resource make at most one event a second; the last change always makes one. A change stays pending
-until it is stored, so neither an unavailable store nor a bug loses it. After a restart or a reconnect, each watched resource
+until it is stored, so neither an unavailable store nor a bug loses it. It stays so for a principal whose log another unit has
+locked, and for no other. After a restart or a reconnect, each watched resource
 makes one event, because changes may have been missed. While the store is unavailable, `PendingChanges` limits the pending
 resource changes.
 """
@@ -14,8 +15,10 @@ resource changes.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, ChangeSubscription, change_name
@@ -28,6 +31,7 @@ from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.leadership import Leadership
 from ringback.notifier.recorder import Recorder
+from ringback.upstreams.principal_units import write_for_each
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream, PendingChanges
 from ringback.waits import wait_first
 
@@ -162,27 +166,32 @@ class UpstreamChangeRecorder:
         self._recorded_at |= dict.fromkeys(changes, now)
         for change in changes:
             del self._pending[change]
-        written = False
+        unwritten: dict[Principal, list[UpstreamChange]] | None = None
         try:
-            subscriptions = await self._store.read(_read_subscriptions)
-            if any(subscription.matches_change(change) for subscription in subscriptions for change in changes):
-                await self._store.write(lambda tx: self._write_events(tx, changes))
-            written = True
+            unwritten = _find_changes_by_principal(await self._store.read(_read_subscriptions), changes)
+            await self._write_events(unwritten)
         except StoreUnavailable:
             log.debug("upstream.change_not_recorded")
         finally:
-            if not written:
-                for change in changes:
-                    self._schedule_change(change)
+            left = changes if unwritten is None else _list_changes_of(unwritten)
+            self._recorded_at |= dict.fromkeys(left, now)
+            for change in left:
+                self._schedule_change(change)
 
-    async def _write_events(self, tx: Transaction, changes: Sequence[UpstreamChange]) -> None:
-        """Principals are sorted, because each log head stays locked until the commit."""
-        for subscription in sorted(await _read_subscriptions(tx), key=lambda each: each.principal):
-            for change in changes:
-                if subscription.matches_change(change):
-                    await self._recorder.record_upstream_change(
-                        tx, subscription.principal, change.upstream, change=change_name(change), uri=change.uri
-                    )
+    async def _write_events(self, unwritten: dict[Principal, list[UpstreamChange]]) -> None:
+        """Write the events of each principal, and remove those from `unwritten`."""
+
+        async def write(tx: Transaction, principal: Principal) -> None:
+            def note_written() -> None:
+                del unwritten[principal]
+
+            for change in unwritten[principal]:
+                await self._recorder.record_upstream_change(
+                    tx, principal, change.upstream, change=change_name(change), uri=change.uri
+                )
+            tx.on_commit(note_written)
+
+        await write_for_each(self._store, list(unwritten), write)
 
 
 class _Watched(NamedTuple):
@@ -196,3 +205,23 @@ class _Watched(NamedTuple):
 
 async def _read_subscriptions(tx: Transaction) -> Sequence[ChangeSubscription]:
     return list(await tx.change_subscriptions.list_all(now=tx.now()))
+
+
+def _find_changes_by_principal(
+    subscriptions: Iterable[ChangeSubscription], changes: Iterable[UpstreamChange]
+) -> dict[Principal, list[UpstreamChange]]:
+    """What each principal is to be notified of."""
+    by_subject: defaultdict[tuple[str, str | None], list[UpstreamChange]] = defaultdict(list)
+    for change in changes:
+        by_subject[change.upstream, change.uri].append(change)
+    found: dict[Principal, list[UpstreamChange]] = {}
+    for subscription in subscriptions:
+        for change in by_subject.get((subscription.upstream, subscription.resource_uri), ()):
+            if subscription.matches_change(change):
+                found.setdefault(subscription.principal, []).append(change)
+    return found
+
+
+def _list_changes_of(unwritten: Mapping[Principal, Sequence[UpstreamChange]]) -> Sequence[UpstreamChange]:
+    """The changes, as changes that concern these principals only."""
+    return [replace(change, owner=principal) for principal, changes in unwritten.items() for change in changes]

@@ -1,6 +1,7 @@
 """Bytes to and from upstreams.
 
-HTTP    SDK ──▶ direct_posts ──▶ legacy_session_transport ──▶ guarded_http ──▶ bearer tokens ──▶ cookies ──▶ http_pool
+HTTP    SDK ──▶ direct_posts ──▶ legacy_session_transport ──▶ guarded_http ──▶ throttled_calls ──▶ bearer tokens ──▶
+        cookies ──▶ http_pool
         `event_stream` checks responses that are event streams, and leaves outdated progress out of them (`progress_floods`);
         `event_parts` reads and writes single events.
         `http_connection` is one connection of the pool. `own_streams` keeps the stream for messages outside requests open.

@@ -6,7 +6,7 @@ because a server that runs a synchronous tool reads nothing meanwhile.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -37,6 +37,7 @@ class ChildInput:
         self._queued_bytes = 0
         self._queue_filled = asyncio.Event()
         self._queue_flushed = asyncio.Event()
+        self._refusing = asyncio.Lock()
         # `drain` then waits for the pipe, not for a buffer in this process.
         child.stdin.transport.set_write_buffer_limits(0)
 
@@ -51,7 +52,7 @@ class ChildInput:
         return True
 
     async def write_queued(self) -> None:
-        """Write queued messages until the child closes its input; then drop the rest."""
+        """Write queued messages until the child closes its input. What is queued then was not sent (`refuse_queued`)."""
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while True:
                 while self._queue:
@@ -62,7 +63,6 @@ class ChildInput:
                 self._queue_flushed.set()
                 self._queue_filled.clear()
                 await self._queue_filled.wait()
-        self._queue.clear()
         self._queue_flushed.set()
 
     async def flush(self) -> None:
@@ -89,8 +89,19 @@ class ChildInput:
             self._child.is_stalled = True
             self._faults.increment(Fault.STALLED)
         unsent_responses = [(request_id, text) for request_id, text in self._queue if request_id is None]
+        await self._refuse_all_but(unsent_responses)
+
+    async def refuse_queued(self) -> None:
+        """Call it before the session ends, when nothing is written any more. A request that is being written may have arrived.
+
+        The end of the output and that of the input both lead here: each returns when all requests are refused.
+        """
+        async with self._refusing:
+            await self._refuse_all_but([])
+
+    async def _refuse_all_but(self, kept: Sequence[tuple[RequestId | None, bytes]]) -> None:
         refused = [request_id for request_id, _ in self._queue if request_id is not None]
-        self._queue = deque(unsent_responses)
-        self._queued_bytes = sum(len(text) for _, text in unsent_responses)
+        self._queue = deque(kept)
+        self._queued_bytes = sum(len(text) for _, text in kept)
         for request_id in refused:
             await self._refuse_request(request_id)

@@ -67,6 +67,7 @@ from ringback.upstreams.transports.message_decoder import (
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
 from ringback.upstreams.transports.own_streams import UpstreamOwnStream
 from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.throttled_calls import ThrottledCallTransport
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
@@ -81,6 +82,8 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
     TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
     TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
 }
+_UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
+"""What a proxy returns while its server restarts, or to too many requests. It may have passed the request on before."""
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
@@ -101,8 +104,9 @@ def make_guarded_transport(
     paced_streams: PacedStreams | None = None,
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
+    authorized = http if tokens is None else BearerTokenTransport(http, tokens, url=config.url)
     return GuardedTransport(
-        http if tokens is None else BearerTokenTransport(http, tokens, url=config.url),
+        ThrottledCallTransport(authorized, clock=faults.flow.clock),
         faults=faults,
         large_results=large_results,
         paced_streams=paced_streams,
@@ -215,7 +219,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if encoded:
             message += f", content-encoding {encoding[:64]}, though its request accepts none"
         return error_response(
-            TransportErrorCode.INVALID_RESPONSE, f"The upstream answered with {message}, which is no MCP answer."
+            _invalid_response_code(response), f"The upstream answered with {message}, which is no MCP answer."
         )
 
     def _check_event_stream(
@@ -379,7 +383,12 @@ def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:
 
 def _invalid_response(response: httpx2.Response) -> httpx2.Response:
     message = f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
-    return error_response(TransportErrorCode.INVALID_RESPONSE, message)
+    return error_response(_invalid_response_code(response), message)
+
+
+def _invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
+    is_unavailable = response.status_code in _UNAVAILABLE
+    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:

@@ -58,6 +58,11 @@ class LineSplitter:
         if start < len(chunk):
             yield from self._append_piece(chunk[start:])
 
+    def take_rest(self) -> bytes:
+        """What has come after the last newline; empty if that is above the limit."""
+        line = self._finish_line()
+        return b"" if isinstance(line, OversizedLine) else line
+
     def _append_piece(self, piece: bytes) -> Iterator[OversizedLine]:
         if not self._skipping and len(self._line) + len(piece) > self._limit:
             self._skipping = True

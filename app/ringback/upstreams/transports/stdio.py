@@ -123,6 +123,9 @@ class _StdioTransport:
                     anyio.BrokenResourceError, anyio.ClosedResourceError
                 ):  # the session is closed: read on, so that the child can exit
                     await self._handle_chunk(splitter, chunk)
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._handle_rest(splitter.take_rest())
+                await self._input.refuse_queued()
 
     async def _handle_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
         for number, line in enumerate(splitter.feed(chunk), start=1):
@@ -131,6 +134,11 @@ class _StdioTransport:
                 await self._flow.take_turn()
         for line in self._notifications.pop_due():
             await self._handle_messages(line)
+
+    async def _handle_rest(self, rest: bytes) -> None:
+        """Handle a last line without a newline. A part of a message tells nothing: the response to its request is lost."""
+        if all(isinstance(read, DecodedMessage) for read in await decode_messages(rest)):
+            await self._handle_line(rest)
 
     async def _read_chunk(self) -> bytes | None:
         """The next output; empty if buffered notifications are due before it, None at the end."""
@@ -288,7 +296,7 @@ class _StdioTransport:
 
     async def write_input(self) -> None:
         await self._input.write_queued()
-        await self._to_session.aclose()  # the child closed its input, so it can answer no further request
+        await self._end_session()  # the child closed its input, so it can answer no further request
 
     async def close_on_exit(self) -> None:
         """End the session after the child exits. If a grandchild holds the pipe open, reading does not notice the exit."""
@@ -296,10 +304,16 @@ class _StdioTransport:
         while was_alive:  # one more pause after the exit, in which its last output is read
             was_alive = self._child.is_alive
             await asyncio.sleep(ALIVE_POLL_SECONDS)
+        await self._end_session()
+
+    async def _end_session(self) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._input.refuse_queued()
         await self._to_session.aclose()
 
     async def _refuse_request(self, request_id: RequestId) -> None:
-        await self._fail_request(request_id, _STALLED_MESSAGE, TransportErrorCode.NOT_SENT)
+        why = _STALLED_MESSAGE if self._child.is_stalled else _ENDED_MESSAGE
+        await self._fail_request(request_id, why, TransportErrorCode.NOT_SENT)
 
     def _expect_late_response(self, key: RequestId) -> None:
         if len(self._late_responses) >= LATE_RESPONSES_MAX:
@@ -308,4 +322,5 @@ class _StdioTransport:
 
 
 _STALLED_MESSAGE: Final = "The upstream does not read its input, so the request was not sent."
+_ENDED_MESSAGE: Final = "The upstream ended before the request was sent."
 _NOT_UNICODE_MESSAGE: Final = "The request contains invalid Unicode, so it was not sent."

@@ -1,0 +1,79 @@
+"""Modern upstreams that are busy or being restarted: most speak both protocols, and must not become legacy ones."""
+
+from dataclasses import replace
+from typing import Any
+
+import mcp_types
+import pytest
+
+from ringback.domain.call_outcome import CallOutcome
+from ringback.upstreams import session_selection
+from ringback.upstreams.config import Isolation
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    ResponseOverride,
+    Send,
+    make_http_config,
+    open_upstreams,
+    respond_with,
+    run_upstream_call,
+    send_json,
+    serving,
+)
+
+
+async def test_a_call_waits_while_a_modern_upstream_is_too_busy_for_the_probe_and_gets_no_legacy_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was rejected at once. With an older protocol, its server may know fewer tools and no tasks."""
+    monkeypatch.setattr(session_selection, "OPEN_RETRY_SECONDS", 0.01)
+    overrides: dict[str, ResponseOverride] = {}
+    stage, handshakes = ControlledUpstream(), list[str]()
+
+    async def respond_too_late(message: dict[str, Any], send: Send) -> None:
+        handshakes.append(message["method"])
+        if len(handshakes) == 3:
+            overrides.clear()
+        error = {"code": mcp_types.REQUEST_TIMEOUT, "message": "the client's own error after its time limit"}
+        await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    async with serving(OverriddenResponses(stage.app(), overrides)) as server:
+        config = replace(make_http_config(server.url), isolation=Isolation.CALL)
+        async with open_upstreams(config) as upstreams:
+            assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
+            overrides |= {"server/discover": respond_too_late, "initialize": respond_too_late}
+            assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
+
+    assert (handshakes, stage.versions) == (["server/discover"] * 3, ["2026-07-28"] * 2)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(respond_with(503, "text/html", b"<h1>Starting</h1>"), id="a proxy"),
+        pytest.param(respond_with(429, "text/html", b"<h1>Slow down</h1>"), id="a proxy with a rate limit"),
+        pytest.param(respond_with(200, "application/json", b"{", promised_bytes=9), id="a lost connection"),
+    ],
+)
+async def test_a_modern_upstream_that_is_being_restarted_stays_modern(failure: ResponseOverride) -> None:
+    """Its next session was a legacy one, because it speaks both, and each call that had a task ended as unknown."""
+    stage, overrides = ControlledUpstream(), dict[str, ResponseOverride]()
+
+    async def fail_once(message: dict[str, Any], send: Send) -> None:
+        overrides.clear()
+        await failure(message, send)
+
+    async with (
+        serving(OverriddenResponses(stage.app(), overrides)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        await run_upstream_call(upstreams, "echo")
+        overrides["server/discover"] = fail_once
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        session.close_to_new_requests()
+        await run_upstream_call(upstreams, "echo")
+
+    assert (overrides, stage.versions) == ({}, ["2026-07-28"] * 2)
