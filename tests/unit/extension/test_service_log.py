@@ -1,14 +1,18 @@
-"""Many streams of clients leave the connection to the service to the requests of others."""
+"""A service as the log: its streams leave the connection to the requests of others, and go on where they broke."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
+
+import httpx
 
 from ringback.extension.events.event_types import DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.service_log import ServiceLog
 from ringback.protocol.mcp_events.backend import Interest
+from tests.support.extension_servers import FastClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.raw_http_server import RawServer, read_request, serving_raw
 
@@ -57,3 +61,35 @@ async def test_open_streams_of_some_clients_do_not_stop_the_polls_of_others() ->
         )
 
     assert page.cursor == "1"
+
+
+async def test_a_stream_that_broke_goes_on_at_its_cursor_without_the_age_that_its_client_asked_for_at_the_start() -> (
+    None
+):
+    """What happened while the service was away may be older than that age, and would be left out without a word."""
+    asked: list[dict[str, Any]] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content)["params"])
+        active = {"method": "notifications/events/active", "params": {"cursor": "7", "truncated": False}}
+
+        async def body() -> AsyncIterator[bytes]:
+            yield f"data: {json.dumps(active)}\n\n".encode()
+            raise httpx.ReadError("the service restarts")
+
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+
+    log = ServiceLog(
+        "http://ringback.example",
+        api_key=None,
+        transport=httpx.MockTransport(respond),
+        drain_seconds=0,
+        clock=FastClock(),
+    )
+    async with log.open(DeclaredEventTypes()) as opened:
+        pages = opened.follow_occurrences(CALLER, SHIPPED, cursor=None, max_age_seconds=60)
+        async with aclosing(pages), asyncio.timeout(WAIT_SECONDS):
+            while len(asked) < 2:
+                await anext(pages)
+
+    assert [(each["cursor"], each.get("maxAgeMs")) for each in asked] == [(None, 60_000), ("7", None)]

@@ -225,7 +225,8 @@ class OpenServiceLog:
                 async with aclosing(frames):
                     async for frame in frames:
                         page = _parse_frame(frame, cursor)
-                        cursor, has_begun = page.cursor, True
+                        # The age limits the start alone: what happened during a break may be older by now.
+                        cursor, max_age_seconds, has_begun = page.cursor, None, True
                         yield page
             except ServiceUnreachable:
                 if not has_begun:
