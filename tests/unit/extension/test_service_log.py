@@ -7,7 +7,10 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import httpx
+import pytest
+from pydantic import BaseModel
 
+from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_types import DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.service_log import ServiceLog
@@ -20,7 +23,12 @@ STREAMS = 120
 """More than the connections that httpx opens by default."""
 CALLER = EventCaller(principal=None)
 SHIPPED = Interest(name="order.shipped", arguments={})
+DECLARED: dict[str, Any] = {"name": SHIPPED.name, "description": "x", "input_schema": {}, "payload_schema": {}}
 EMPTY_PAGE: dict[str, Any] = {"events": [], "cursor": "1", "truncated": False, "hasMore": False}
+
+
+class OrderShipped(BaseModel):
+    order_id: str
 
 
 class SilentService:
@@ -93,3 +101,36 @@ async def test_a_stream_that_broke_goes_on_at_its_cursor_without_the_age_that_it
                 await anext(pages)
 
     assert [(each["cursor"], each.get("maxAgeMs")) for each in asked] == [(None, 60_000), ("7", None)]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_events_wait_while_the_service_does_not_accept_the_key(status: int) -> None:
+    """Until its operator has mended that: such a refusal says nothing about the events."""
+    is_accepted, has_refused, has_arrived = False, asyncio.Event(), asyncio.Event()
+    published: list[str] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if not is_accepted:
+            has_refused.set()
+            return httpx.Response(status, json={}, headers={"content-type": "application/problem+json"})
+        if request.method == "PUT":
+            return httpx.Response(200, json=DECLARED)
+        published.extend(event["id"] for event in body["events"])
+        has_arrived.set()
+        return httpx.Response(201, json={"events": []})
+
+    types = DeclaredEventTypes()
+    types.declare(OrderShipped, name=SHIPPED.name, description="x", arguments=None, matches=None)
+    transport = httpx.MockTransport(respond)
+    log = ServiceLog(
+        "http://ringback.example", api_key="rbk_1", transport=transport, drain_seconds=0, clock=FastClock()
+    )
+    event = EmittedEvent(name=SHIPPED.name, data={"order_id": "o1"}, principal=None, event_id="e1", occurred_at=None)
+    async with log.open(types) as opened, asyncio.timeout(WAIT_SECONDS):
+        await opened.record_event(event)
+        await has_refused.wait()
+        is_accepted = True
+        await has_arrived.wait()
+
+    assert published == ["e1"]

@@ -22,10 +22,12 @@ import httpx
 from ringback.asyncio_tasks import end_tasks
 from ringback.client import (
     ConnectionFailed,
+    Forbidden,
     NewEvent,
     Problem,
     QuotaExceeded,
     RingbackClient,
+    Unauthenticated,
     Unavailable,
     UnexpectedAnswer,
 )
@@ -280,14 +282,17 @@ class _EventPublisher:
 
 @contextmanager
 def _as_report_errors() -> Generator[None]:
-    """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can."""
+    """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can.
+
+    A key that the service does not accept says nothing about the events: they wait until the operator has mended that.
+    """
     try:
         yield
     except QuotaExceeded as problem:
         # Rates pass. The number of types does not: events of one type too many would hold up those of all other types.
         refusal = ReportRejected if problem.extra.get("quota") == _TYPES_QUOTA else ReportFailed
         raise refusal(problem.detail) from problem
-    except (ConnectionFailed, UnexpectedAnswer, Unavailable) as problem:
+    except (ConnectionFailed, UnexpectedAnswer, Unavailable, Unauthenticated, Forbidden) as problem:
         raise ReportFailed(str(problem)) from problem
     except Problem as problem:
         refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
