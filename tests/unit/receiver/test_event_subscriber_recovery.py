@@ -47,6 +47,35 @@ async def test_what_was_missed_is_polled_and_handled_once(
     assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
 
 
+async def test_an_event_whose_handler_fails_at_the_end_of_a_subscription_is_handled_again(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    """The end is recovered once: afterwards the subscriber has forgotten the subscription, and nothing polls it again."""
+    handled: list[str] = []
+    failures = ["evt_1"]
+
+    async def handle(callback: Callback) -> None:
+        if callback.event_id in failures:
+            failures.remove(callback.event_id)
+            raise RuntimeError("the agent's database is away")
+        handled.append(callback.event_id)
+
+    async def pause(_: float) -> None: ...
+
+    app = ReceiverApp(subscriber.registry, on_callback=handle, recover=subscriber.recover, clock=clock.now, sleep=pause)
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body(f"evt_{number}") for number in range(3)]
+    ended: dict[str, Any] = {"type": "terminated", "error": {"code": -32012, "message": "Forbidden: revoked"}}
+
+    answer = await post_signed(
+        app, ended, message_id="msg_1", secret=secret, subscription_id=subscription.id, at=clock.now()
+    )
+
+    assert handled == ["evt_0", "evt_1", "evt_2"]
+    assert answer.status_code == 204
+
+
 async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(
     server: EventServer, subscriber: EventSubscriber
 ) -> None:
