@@ -70,6 +70,25 @@ async def test_an_api_key_goes_with_a_url_and_is_refused_beside_a_target_that_ha
         DurableCaller(McpTarget("http://mcp.example/mcp"), api_key="rbk_key")
 
 
+class RefusedElsewhere(MemoryRequestState):
+    """Another process has created the state, and deletes it before it is read here, because its start was refused."""
+
+    is_deleted = False
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        if not self.is_deleted:
+            self.is_deleted = True
+            return False
+        return await super().write(state, replaces=replaces)
+
+
+async def test_a_request_whose_key_another_process_has_just_given_up_is_made_here() -> None:
+    async with create_caller(start_or_read, RefusedElsewhere()) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", idempotency_key="k1")
+
+    assert handle.call_id == CALL["id"]
+
+
 async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:
     attempts = 0
 
