@@ -1,6 +1,7 @@
 """DurableCaller with a mocked service, or with a target of the test: starts, idempotency keys, failing states, and the end."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -87,6 +88,26 @@ async def test_a_request_whose_key_another_process_has_just_given_up_is_made_her
         handle = await caller.request_call_tool("echo", upstream="demo", idempotency_key="k1")
 
     assert handle.call_id == CALL["id"]
+
+
+async def test_a_result_that_nests_as_deep_as_the_service_allows_is_read_by_a_later_join() -> None:
+    """Pydantic's parser of JSON reads 200 levels."""
+    deep = '{"a":' * 230 + "1" + "}" * 230
+    text = f'{{"content": [], "structuredContent": {deep}}}'
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return STARTED
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, content=text, headers={"content-type": "application/json"})
+        return httpx.Response(200, json=examples.FINISHED_CALL)
+
+    state = MemoryRequestState()
+    async with create_caller(respond, state) as caller, create_caller(respond, state) as other:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+        joined = [await each.join_call_tool(handle, timeout_seconds=WAIT_SECONDS) for each in (caller, other)]
+
+    assert joined == [json.loads(text)] * 2
 
 
 async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:
