@@ -62,9 +62,9 @@ class RingbackTarget:
                 failures = 0
             except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
                 failures += 1
-                await call.clock.sleep(
-                    max(RETRY_BACKOFF.pause_seconds(failures), getattr(error, "retry_after_seconds", None) or 0.0)
-                )
+                asked = getattr(error, "retry_after_seconds", None) or 0.0
+                pause = max(RETRY_BACKOFF.pause_seconds(failures), asked)
+                await call.clock.sleep(min(pause, RETRY_BACKOFF.longest_seconds))
 
     async def cancel_call(self, call: LocalCall) -> None:
         if call.record.position is None:

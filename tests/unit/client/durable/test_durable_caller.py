@@ -11,6 +11,7 @@ import respx
 
 from ringback.client import ConnectionFailed, RingbackClient
 from ringback.client.durable import (
+    CallCancelled,
     CallHandle,
     CallNotStarted,
     DurableCaller,
@@ -108,6 +109,30 @@ async def test_a_result_that_nests_as_deep_as_the_service_allows_is_read_by_a_la
         joined = [await each.join_call_tool(handle, timeout_seconds=WAIT_SECONDS) for each in (caller, other)]
 
     assert joined == [json.loads(text)] * 2
+
+
+async def test_a_join_waits_no_longer_than_half_a_minute_for_a_service_that_asks_for_years() -> None:
+    class RecordingClock(FastClock):
+        async def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+            await super().sleep(seconds)
+
+    pauses: list[float] = []
+    busy = httpx.Response(
+        429, json={}, headers={"content-type": "application/problem+json", "retry-after": "999999999"}
+    )
+    reads = [busy, httpx.Response(200, json={**examples.WORKING_CALL, "status": "cancelled", "outcome": "cancelled"})]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return STARTED if request.method == "POST" else reads.pop(0) if len(reads) > 1 else reads[0]
+
+    client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(respond), clock=FastClock())
+    async with DurableCaller(client, clock=RecordingClock()) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+        with pytest.raises(CallCancelled):
+            await caller.join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
+
+    assert max(pauses) == 30.0
 
 
 async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:
