@@ -23,6 +23,7 @@ from ringback.client.problems import (
     QuotaExceeded,
     Unauthenticated,
     Unavailable,
+    UnexpectedAnswer,
 )
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
 
@@ -98,7 +99,7 @@ class RingbackTarget:
             if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR or not (is_first or _knows_key(problem)):
                 raise StartUnknown(f"{problem} {_REPEATABLE}", call.handle) from problem
             raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
-        except ConnectionFailed as error:
+        except (ConnectionFailed, UnexpectedAnswer) as error:
             raise StartUnknown(f"{error} {_REPEATABLE}", call.handle) from error
         # The secret of the callback is not needed any more.
         await call.save(

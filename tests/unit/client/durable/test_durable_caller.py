@@ -72,6 +72,18 @@ async def test_an_api_key_goes_with_a_url_and_is_refused_beside_a_target_that_ha
         DurableCaller(McpTarget("http://mcp.example/mcp"), api_key="rbk_key")
 
 
+async def test_a_start_that_only_a_proxy_answered_is_unknown_and_its_handle_starts_it() -> None:
+    responses = [httpx.Response(404, html="<h1>No such application</h1>"), STARTED]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return responses.pop(0) if request.method == "POST" else httpx.Response(200, json=examples.FINISHED_CALL)
+
+    async with create_caller(respond) as caller:
+        with pytest.raises(StartUnknown, match="not as Ringback") as raised:
+            await caller.request_call_tool("echo", upstream="demo")
+        assert await caller.join_call_tool(raised.value.handle, timeout_seconds=WAIT_SECONDS) is not None
+
+
 class RefusedElsewhere(MemoryRequestState):
     """Another process has created the state, and deletes it before it is read here, because its start was refused."""
 
