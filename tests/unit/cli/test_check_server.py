@@ -55,6 +55,17 @@ def test_a_correct_server_has_a_report_with_counts_and_the_exit_code_0(run: Run)
     assert report["counts"]["passed"] >= 10
 
 
+def test_a_server_on_this_machine_is_not_looked_for_on_that_of_a_proxy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the API key, too."""
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    with serving_in_a_thread() as url:
+        result = run("check-server", url, *KEY, "--only", "descriptor-name")
+
+    assert result.exit_code == 0
+
+
 def test_a_broken_must_ends_with_1_and_is_printed_with_its_source(run: Run) -> None:
     with serving_in_a_thread("descriptor-name") as url:
         result = run("check-server", url, *KEY, "--only", "descriptor-name")
