@@ -134,3 +134,17 @@ async def test_events_wait_while_the_service_does_not_accept_the_key(status: int
         await has_arrived.wait()
 
     assert published == ["e1"]
+
+
+async def test_a_service_on_this_machine_is_not_looked_for_on_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would get the API key, too."""
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    service = SilentService()
+    async with serving_raw(service.talk, service.server):
+        log = ServiceLog(service.server.url.removesuffix("/mcp"), api_key="rbk_1", transport=None, drain_seconds=0)
+        async with log.open(DeclaredEventTypes()) as opened:
+            page = await opened.poll_occurrences(
+                CALLER, SHIPPED, cursor="1", max_age_seconds=None, limit=1, wait_seconds=0.0
+            )
+
+    assert page.cursor == "1"

@@ -31,6 +31,7 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.arguments import is_on_this_machine
 from ringback.domain.clock import Clock, SystemClock
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_outbox import EventOutbox
@@ -104,7 +105,12 @@ class ServiceLog:
         headers = {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
         async with (
             RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client,
-            httpx.AsyncClient(headers=headers, transport=self._transport, limits=_UNLIMITED) as http,
+            httpx.AsyncClient(
+                headers=headers,
+                transport=self._transport,
+                limits=_UNLIMITED,
+                trust_env=not is_on_this_machine(self._url),
+            ) as http,
         ):
             publisher = _EventPublisher(client, types)
             outbox = EventOutbox(
