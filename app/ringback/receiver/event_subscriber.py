@@ -202,6 +202,8 @@ class EventSubscriber:
                     raise
                 log.warning("The server of %s has no polling: what was missed stays missed", subscription.id)
                 return
+            if page.truncated:
+                log.warning("Events of %s were lost: the server no longer has all since the cursor", subscription.id)
             for event in page.events:
                 yield event
             has_more = page.has_more and page.cursor is not None and page.cursor != cursor

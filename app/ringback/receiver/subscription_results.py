@@ -44,6 +44,8 @@ class PolledPage:
     events: Sequence[PolledEvent]
     cursor: str | None
     has_more: bool
+    truncated: bool
+    """Whether the server no longer has all events since the cursor of the request."""
 
 
 def read_grant(result: Mapping[str, Any], *, name: str, arguments: Mapping[str, Any]) -> EventSubscription:
@@ -73,6 +75,7 @@ def read_page(result: Mapping[str, Any]) -> PolledPage:
         events=[_read_event(each) for each in cast("list[Any]", events)],
         cursor=_read_cursor(result),
         has_more=result.get("hasMore") is True,
+        truncated=result.get("truncated") is True,
     )
 
 

@@ -132,6 +132,21 @@ async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_sta
     assert subscriber.registry.is_bound(subscription.id)
 
 
+async def test_events_that_the_server_has_not_kept_either_are_logged_as_lost(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def request(method: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method == "events/poll":
+            return {"events": [], "cursor": "9", "hasMore": False, "truncated": True}
+        return {"id": "sub_1", "refreshBefore": None, "cursor": "0", "truncated": False}
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now, sleep=clock.sleep)
+    subscription = await subscriber.subscribe("call.finished")
+    [event async for event in subscriber.poll_since(subscription, "0")]
+
+    assert "Events of sub_1 were lost" in caplog.text
+
+
 async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:
     subscription = await subscriber.subscribe("call.finished")
     server.failures = [EventRequestError(-32601, "Method not found")]
