@@ -148,3 +148,34 @@ async def test_a_service_on_this_machine_is_not_looked_for_on_that_of_a_proxy(mo
             )
 
     assert page.cursor == "1"
+
+
+@pytest.mark.parametrize("refusal", ["ResourceExhausted: 100 streams are open.", "Unauthorized: the key is unknown"])
+async def test_a_stream_that_broke_is_not_ended_by_a_refusal_that_passes(refusal: str) -> None:
+    """The service counts a broken stream until it notices. A `terminated` would end the subscription of the client."""
+    answers: list[Any] = [
+        {"method": "notifications/events/active", "params": {"cursor": "7", "truncated": False}},
+        {"error": {"code": -32013, "message": refusal}},
+        {"method": "notifications/events/heartbeat", "params": {"cursor": "8"}},
+    ]
+
+    def respond(_: httpx.Request) -> httpx.Response:
+        message = answers.pop(0)
+        if "error" in message:
+            return httpx.Response(200, json=message)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield f"data: {json.dumps(message)}\n\n".encode()
+            raise httpx.ReadError("the connection breaks")
+
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+
+    transport = httpx.MockTransport(respond)
+    log = ServiceLog("http://ringback.example", api_key=None, transport=transport, drain_seconds=0, clock=FastClock())
+    async with log.open(DeclaredEventTypes()) as opened:
+        pages = opened.follow_occurrences(CALLER, SHIPPED, cursor=None, max_age_seconds=None)
+        async with aclosing(pages), asyncio.timeout(WAIT_SECONDS):
+            seen = [await anext(pages) for _ in range(4)]
+
+    assert [page.cursor for page in seen] == ["7", "7", "7", "8"]
+    assert [page.error is None for page in seen] == [True, False, False, True]

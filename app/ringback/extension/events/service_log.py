@@ -71,6 +71,8 @@ _EVENT_ID_PATTERN: Final = re.compile(r"[!-9;-~]{1,128}")
 _SERVER_ERROR_STATUS: Final = 500
 _TYPES_QUOTA: Final = "event_types"
 """The service's quota of declared types."""
+_PASSING_REFUSALS: Final = frozenset({EventErrorName.INTERNAL_ERROR, EventErrorName.RESOURCE_EXHAUSTED})
+"""Of a stream that is opened again: the service still counts the broken one, or does not accept the key for now."""
 RECONNECT_SECONDS: Final = 2.0
 """Before a stream of the service is opened again, from its last cursor."""
 DRAIN_SECONDS: Final = 10.0
@@ -228,21 +230,27 @@ class OpenServiceLog:
         """Frames of the service's stream. A lost one is opened again from its last cursor."""
         has_begun = False
         while True:
+            is_open = False
             frames = self._methods.stream(_log_params(interest, cursor, max_age_seconds))
             try:
                 async with aclosing(frames):
                     async for frame in frames:
                         page = _parse_frame(frame, cursor)
                         # The age limits the start alone: what happened during a break may be older by now.
-                        cursor, max_age_seconds, has_begun = page.cursor, None, True
+                        cursor, max_age_seconds, has_begun, is_open = page.cursor, None, True, True
                         yield page
             except ServiceUnreachable:
                 if not has_begun:
                     raise unreachable() from None
-                yield OccurrencePage(cursor=cursor, error=unreachable())
-                await self._clock.sleep(RECONNECT_SECONDS)
+                problem = unreachable()
+            except EventError as refusal:
+                if is_open or not has_begun or refusal.name not in _PASSING_REFUSALS:
+                    raise
+                problem = refusal
             else:
                 return
+            yield OccurrencePage(cursor=cursor, error=problem)
+            await self._clock.sleep(RECONNECT_SECONDS)
 
     async def subscribe(self, caller: EventCaller, request: SubscriptionRequest) -> SubscriptionGrant:  # noqa: ARG002 - the Protocol's
         params = build_subscribe_params(request)
