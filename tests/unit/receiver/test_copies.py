@@ -128,4 +128,4 @@ async def test_an_inbox_of_an_earlier_version_keeps_what_it_remembers(tmp_path: 
         (4, FETCHED),
         (5, "wh_1"),
     ]
-    assert read_rows(tmp_path, "SELECT name, value FROM settings") == [("cursor", "place-3")]
+    assert read_rows(tmp_path, "SELECT name, value FROM settings WHERE name = 'cursor'") == [("cursor", "place-3")]
