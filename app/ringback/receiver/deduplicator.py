@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ringback.key_locks import KeyLocks
-from ringback.receiver.envelopes import Callback
+from ringback.receiver.envelopes import Callback, find_text
 from ringback.receiver.handling import Envelope
 from ringback.signing.standard_webhooks import VerifiedMessage
 
@@ -34,7 +34,7 @@ def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
     For other messages, the secrets distinguish subscriptions. The header `x-mcp-subscription-id` does not count: it is
     not signed, so a message that is sent again with another one is still a copy.
     """
-    signed = envelope.data.get("subscription_id") if isinstance(envelope, Callback) else None
+    signed = find_text(envelope.data, "subscription_id") if isinstance(envelope, Callback) else None
     return signed or f"key {message.key_fingerprint}"
 
 
