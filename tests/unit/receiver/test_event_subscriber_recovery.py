@@ -132,6 +132,20 @@ async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_sta
     assert subscriber.registry.is_bound(subscription.id)
 
 
+@pytest.mark.parametrize("broken", [7, {"eventId": "evt_0"}, {**make_event_body("evt_0"), "timestamp": "yesterday"}])
+async def test_an_event_that_is_none_hides_no_other_of_its_poll(
+    server: EventServer, subscriber: EventSubscriber, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each poll would fail again, and so would the notice that asks for it, until its sender gives up."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [broken, make_event_body("evt_1"), make_event_body("evt_2")]
+
+    found = [event.event_id async for event in subscriber.recover(Gap(subscription_id=subscription.id, cursor="0"))]
+
+    assert found == ["evt_1", "evt_2"]
+    assert "is left out" in caplog.text
+
+
 async def test_events_that_the_server_has_not_kept_either_are_logged_as_lost(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
