@@ -121,13 +121,15 @@ async def next_value(source: AsyncGenerator[T]) -> T | None:
 
 def _run_loop(loop: asyncio.AbstractEventLoop, scheduled: "dict[Future[Any], Coroutine[Any, Any, Any]]") -> None:
     """Run the loop until it is stopped. What was scheduled too late for it is refused: its thread would wait for ever."""
-    with asyncio.Runner(
-        loop_factory=lambda: loop
-    ) as runner:  # its end cancels tasks, and closes generators and the loop
-        runner.get_loop().run_forever()
-    for outcome, coroutine in scheduled.copy().items():
-        coroutine.close()
-        outcome.set_exception(RuntimeError(_CLOSED))
+    try:
+        with asyncio.Runner(
+            loop_factory=lambda: loop
+        ) as runner:  # its end cancels tasks, and closes generators and the loop
+            runner.get_loop().run_forever()
+    finally:
+        for outcome, coroutine in scheduled.copy().items():
+            coroutine.close()
+            outcome.set_exception(RuntimeError(_CLOSED))
 
 
 def _stop_loop(
