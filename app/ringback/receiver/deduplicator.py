@@ -9,6 +9,8 @@ from ringback.receiver.envelopes import Callback, find_text
 from ringback.receiver.handling import Envelope
 from ringback.signing.standard_webhooks import VerifiedMessage
 
+KEY_SCOPE: Final = "key "
+"""The beginning of the scope of messages whose body names no subscription, as it is with other servers."""
 FETCHED: Final = "*"
 """The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
 
@@ -35,7 +37,7 @@ def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
     not signed, so a message that is sent again with another one is still a copy.
     """
     signed = find_text(envelope.data, "subscription_id") if isinstance(envelope, Callback) else None
-    return signed or f"key {message.key_fingerprint}"
+    return signed or f"{KEY_SCOPE}{message.key_fingerprint}"
 
 
 class Deduplicator:

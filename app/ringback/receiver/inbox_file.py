@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ringback.receiver.deduplicator import FETCHED
+from ringback.receiver.deduplicator import FETCHED, KEY_SCOPE
 
 PRUNE_EVERY_MESSAGES: Final = 1_000
 """Old rows are deleted after this many new ones, so the file exceeds its bounds by no more than that."""
@@ -188,8 +188,9 @@ class InboxFile:
         if saved_at is None or oldest <= int(saved_at) + 1:  # the log was read since the last forgotten one
             return
         middle = self._connection.execute(
-            "SELECT number, cursor FROM messages WHERE number >= ? AND cursor IS NOT NULL ORDER BY number LIMIT 1",
-            ((oldest + newest) // 2,),
+            "SELECT number, cursor FROM messages WHERE number >= ? AND cursor IS NOT NULL AND scope NOT LIKE ?"
+            " ORDER BY number LIMIT 1",  # the cursors of other servers are places in logs of their own
+            ((oldest + newest) // 2, f"{KEY_SCOPE}%"),
         ).fetchone()
         if middle is not None:
             self.write_settings({_CURSOR: middle[1], _CURSOR_NUMBER: str(middle[0])})

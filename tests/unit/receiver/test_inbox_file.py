@@ -1,21 +1,27 @@
 """The file of an inbox: its rights, its lock, and what is refused, left as it is, or opened later."""
 
 import asyncio
+import json
 import sqlite3
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
 from ringback.client import Event
 from ringback.private_sqlite import open_private_file
 from ringback.receiver import Callback, InboxUnavailable, ReceiverApp, SQLiteInbox, inbox_file, sqlite_inbox
+from ringback.receiver.deduplicator import compute_scope
+from ringback.receiver.envelopes import parse
+from ringback.signing.standard_webhooks import VerifiedMessage
 from tests.support.inbox_receivers import Handler, abandon, make_app, never
 from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
+
+MESSAGE: Final = VerifiedMessage(message_id="evt_1", timestamp=0, key_fingerprint="0123456789abcdef")
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -145,7 +151,10 @@ class Log:
 
     def __init__(self, count: int) -> None:
         self.bodies = [
-            {**make_event_body(f"evt_{number}", call_id=f"call_{number}"), "cursor": str(number)}
+            {
+                **make_event_body(f"evt_{number}", call_id=f"call_{number}", subscription_id="wh_1"),
+                "cursor": str(number),
+            }
             for number in range(count)
         ]
 
@@ -190,5 +199,26 @@ async def test_the_place_to_which_the_log_was_read_stays_when_callbacks_before_i
     await inbox.open(now=0)
     try:
         assert await inbox.read_cursor() == "100"
+    finally:
+        await inbox.close()
+
+
+async def test_the_place_in_the_log_is_never_that_of_another_server(tmp_path: Path) -> None:
+    """Ringback names the subscription in the signed body. The cursors of other servers belong to logs of their own."""
+    inbox = SQLiteInbox(tmp_path / "inbox.db", remembered_max=4)
+    await inbox.open(now=0)
+    for number in range(9):
+        scope = (
+            "wh_1"
+            if number < 2
+            else compute_scope(MESSAGE, cast("Callback", parse(json.dumps(make_event_body()).encode())))
+        )
+        await inbox.add(f"evt_{number}", scope, order_key="", body=b"{}", cursor=f"{scope}/{number}", now=0)
+        await inbox.record_end(number + 1, keep_body=False, now=0)
+    await inbox.close()
+
+    await inbox.open(now=0)
+    try:
+        assert await inbox.read_cursor() == "wh_1/0"
     finally:
         await inbox.close()
