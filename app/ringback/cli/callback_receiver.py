@@ -12,7 +12,7 @@ from ringback.cli.callback_server import serve_receiver
 from ringback.cli.callback_text import describe_callback, format_callback
 from ringback.cli.output import exit_with_error, print_message, print_output
 from ringback.client import ClientError, RingbackClient
-from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
+from ringback.receiver import Callback, Gap, NotReady, ReceiverApp, Terminated
 from ringback.signing import secrets
 
 HOST: Final = "127.0.0.1"
@@ -23,17 +23,31 @@ HOST_NAME_LENGTH_MAX: Final = 48
 async def receive_callbacks(
     port: int, secret: str | None, *, client: RingbackClient | None, stop: asyncio.Event, as_json: bool
 ) -> None:
-    """Receive callbacks and print them until `stop` is set. With a client, register a webhook for that time."""
+    """Receive callbacks and print them until `stop` is set. With a client, register a webhook for that time.
+
+    Output that cannot be written ends it, and raises the `OSError`: the callback is refused, and its sender keeps it.
+    """
     secret = secret or secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
-    receiver = ReceiverApp(
-        [secret], on_callback=_print_json_line if as_json else _print_callback, on_notice=_print_notice
-    )
+    format_text = format_callback if as_json else describe_callback
+    failures: list[OSError] = []
+
+    async def print_callback(callback: Callback) -> None:
+        try:
+            await asyncio.to_thread(print_output, format_text(callback))  # a full pipe blocks the writer
+        except OSError as error:
+            failures.append(error)
+            stop.set()
+            raise NotReady(reason="The output cannot be written.") from error
+
+    receiver = ReceiverApp([secret], on_callback=print_callback, on_notice=_print_notice)
     with _bind_socket(port) as listener:
         port = listener.getsockname()[1]
         serving = serve_receiver(receiver, listener, on_refused=_print_refusal)
         async with serving, _registered_webhook(client, port, secret):
             print_message(f"Listening on {build_address(port)}")
             await stop.wait()
+    if failures:
+        raise failures[0]
 
 
 def build_address(port: int) -> str:
@@ -98,14 +112,6 @@ async def _remove_webhook(client: RingbackClient, webhook_id: str) -> None:
 def _print_refusal(body: bytes) -> None:
     """Print why a request was rejected: the usual reason is a wrong secret."""
     print_message(f"Rejected a request: {body.decode()}")
-
-
-async def _print_callback(callback: Callback) -> None:
-    print_output(describe_callback(callback))
-
-
-async def _print_json_line(callback: Callback) -> None:
-    print_output(format_callback(callback))
 
 
 async def _print_notice(notice: Gap | Terminated) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+import httpx
+
 from ringback.client.arguments import list_items, quote_path_segment
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
+from ringback.client.http_transport import parse_response
 from ringback.client.models import Event, EventPage
 from ringback.client.options import EventOptions, NewEvent
-from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -37,18 +40,16 @@ class EventMethods(ResourceClient):
         wait_seconds: float | None = None,
     ) -> EventPage:
         """One page of events after the cursor, oldest first. Without a cursor, from the oldest kept event."""
-        params = {
-            "cursor": cursor,
-            "limit": limit,
-            "name": name,
-            "call_id": call_id,
-            "client_session_id": client_session_id,
-            "correlation_id": correlation_id,
-            "wait_seconds": wait_seconds,
-        }
-        return await self._transport.fetch_model(
-            EventPage, "GET", "/v1/events", params=without_none(params), wait_seconds=wait_seconds
+        response = await self._send_poll(
+            cursor=cursor,
+            limit=limit,
+            name=name,
+            call_id=call_id,
+            client_session_id=client_session_id,
+            correlation_id=correlation_id,
+            wait_seconds=wait_seconds,
         )
+        return parse_response(EventPage, response)
 
     async def events(
         self,
@@ -70,7 +71,7 @@ class EventMethods(ResourceClient):
         while True:
             began = self._clock.monotonic()
             try:
-                page = await self.poll_events(
+                response = await self._send_poll(
                     cursor=cursor,
                     name=name,
                     call_id=call_id,
@@ -78,12 +79,13 @@ class EventMethods(ResourceClient):
                     correlation_id=correlation_id,
                     wait_seconds=WAIT_SECONDS_MAX if follow else None,
                 )
-            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-                if not (follow and is_connected):
+            except (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer) as error:
+                if not (follow and is_connected):  # else an unexpected answer is a proxy's, while the service restarts
                     raise
                 failures += 1
                 await self._clock.sleep(reconnect_delay(error, failures))
                 continue
+            page = parse_response(EventPage, response)
             is_connected, failures = True, 0
             if page.truncated:
                 on_truncated()
@@ -94,6 +96,10 @@ class EventMethods(ResourceClient):
                 return
             if not (page.events or page.has_more):
                 await self._sleep_until(began + LONG_POLL_SPACING_SECONDS)
+
+    async def _send_poll(self, *, wait_seconds: float | None, **where: str | int | None) -> httpx.Response:
+        params = without_none({**where, "wait_seconds": wait_seconds})
+        return await self._transport.send_request("GET", "/v1/events", params=params, wait_seconds=wait_seconds)
 
     def stream_events(
         self,

@@ -195,7 +195,7 @@ class HttpTransport:
 def parse_text(model: type[M], text: str) -> M:
     """Parse a JSON text of the event stream; raises `UnexpectedAnswer`."""
     try:
-        return _validate_json(model, text)
+        return validate_json(model, text)
     except ValidationError:
         raise UnexpectedAnswer(
             f"The stream has an invalid event. Is the service older than this client ({__version__})?"
@@ -205,13 +205,13 @@ def parse_text(model: type[M], text: str) -> M:
 def parse_response(model: type[M], response: httpx.Response) -> M:
     """Parse a response body; raises `UnexpectedAnswer`."""
     try:
-        return _validate_json(model, response.content)
+        return validate_json(model, response.content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
         raise _unexpected_response(response, where) from None
 
 
-def _validate_json(model: type[M], text: str | bytes) -> M:
+def validate_json(model: type[M], text: str | bytes) -> M:
     """Parse JSON, also if it nests deeper than pydantic's parser reads: the service has limits of its own."""
     try:
         return model.model_validate_json(text)

@@ -107,7 +107,8 @@ class ReportChannel:
                 recorded = await self._send(report)
                 self.call_id = recorded.call_id if recorded.has_listeners else None
             except ReportFailed as problem:
-                log.info("report.failed", extra={"tool": report["tool"], "reason": str(problem)})
+                level = logging.WARNING if attempts == 1 else logging.INFO
+                log.log(level, "report.failed", extra={"tool": report["tool"], "reason": str(problem)})
             except ReportRejected as problem:
                 log.warning("report.refused", extra={"tool": report["tool"], "reason": str(problem)})
                 self.rejection = problem

@@ -11,6 +11,7 @@ from ringback.client import (
     Problem,
     QuotaExceeded,
     RingbackClient,
+    Unauthenticated,
     Unavailable,
     UnexpectedAnswer,
 )
@@ -43,7 +44,7 @@ class ServiceBackend:
                 try:
                     started = await client.report(**report)
                     return RecordedReport(call_id=started.call.id, has_listeners=bool(started.webhooks))
-                except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
+                except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded, Unauthenticated) as problem:
                     raise ReportFailed(str(problem)) from problem
                 except Problem as problem:
                     if problem.status >= _SERVER_ERROR_STATUS:

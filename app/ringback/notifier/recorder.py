@@ -171,12 +171,15 @@ class Recorder:
         else:
             tx.notify(call_changed_topic(call.id))
 
-    async def enqueue_gap(self, tx: Transaction, webhook: Webhook) -> None:
-        """Insert a gap for a webhook registered with a cursor of a lost log: the receiver polls from the oldest event."""
-        oldest = await read_log_position(
-            tx, webhook.principal, await tx.event_log.get_retention_floor(webhook.principal)
-        )
-        gap = build_gap_delivery(webhook, position=oldest, delivery_id=self._ids.new_delivery_id(), now=tx.now())
+    async def enqueue_gap(self, tx: Transaction, webhook: Webhook, *, after_seq: int | None = None) -> None:
+        """Insert a gap for a webhook registered with a cursor: the log lacks events after this place.
+
+        With a cursor of a lost log there is no such place, and the receiver polls from the oldest event.
+        """
+        if after_seq is None:
+            after_seq = await tx.event_log.get_retention_floor(webhook.principal)
+        position = await read_log_position(tx, webhook.principal, after_seq)
+        gap = build_gap_delivery(webhook, position=position, delivery_id=self._ids.new_delivery_id(), now=tx.now())
         await tx.deliveries.insert([gap])
         tx.notify(DELIVERY_DUE_TOPIC)
 

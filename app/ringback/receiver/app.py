@@ -241,7 +241,7 @@ class ReceiverApp:
             if self._registry is not None:
                 self._registry.bind_verified(subscription_id, message)
             return Response(status=200, content={"challenge": envelope.challenge})
-        if self._registry is not None and not self._registry.is_bound(subscription_id):
+        if self._registry is not None and not self._registry.has_signed(subscription_id, message):
             raise NotReady(
                 UNBOUND_RETRY_SECONDS, reason="The response to this subscription's request has not been read yet."
             )

@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ringback.key_locks import KeyLocks
-from ringback.receiver.envelopes import Callback
+from ringback.receiver.envelopes import Callback, find_text
 from ringback.receiver.handling import Envelope
 from ringback.signing.standard_webhooks import VerifiedMessage
 
+KEY_SCOPE: Final = "key "
+"""The beginning of the scope of messages whose body names no subscription, as it is with other servers."""
 FETCHED: Final = "*"
 """The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
 
@@ -34,8 +36,8 @@ def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
     For other messages, the secrets distinguish subscriptions. The header `x-mcp-subscription-id` does not count: it is
     not signed, so a message that is sent again with another one is still a copy.
     """
-    signed = envelope.data.get("subscription_id") if isinstance(envelope, Callback) else None
-    return signed or f"key {message.key_fingerprint}"
+    signed = find_text(envelope.data, "subscription_id") if isinstance(envelope, Callback) else None
+    return signed or f"{KEY_SCOPE}{message.key_fingerprint}"
 
 
 class Deduplicator:

@@ -125,7 +125,7 @@ def _how_to_fetch(callback: Callback) -> str:
 def _parse_callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
     data = _require_object(envelope.get("data"), "data")
     name = _require_text(envelope, "name")
-    read_text = _optional_text if name in _CALL_EVENTS else _find_text
+    read_text = _optional_text if name in _CALL_EVENTS else find_text
     return Callback(
         subscription_id=read_text(data, "subscription_id") or subscription_id,
         event_id=_require_text(envelope, "eventId"),
@@ -187,8 +187,8 @@ def _optional_text(members: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _find_text(members: Mapping[str, Any], name: str) -> str | None:
-    """The member, if it is a text."""
+def find_text(members: Mapping[str, Any], name: str) -> str | None:
+    """The member, if it is a text: in the data of events that are not of calls, it may be anything."""
     value = members.get(name)
     return value if isinstance(value, str) and _is_unicode(value) else None
 

@@ -133,6 +133,9 @@ class EventSubscriber:
         refreshed = await self._send_subscribe(known.name, known.arguments, secret, cursor)
         if refreshed.truncated:
             log.warning("Events of %s were lost before its refresh", subscription_id)
+        if refreshed.id != subscription_id:  # against the specification: the earlier one would be due for ever
+            log.warning("%s has another id after its refresh: %s", subscription_id, refreshed.id)
+            self._forget(subscription_id)
         self._keep(refreshed, secret)
         return refreshed
 
@@ -202,6 +205,8 @@ class EventSubscriber:
                     raise
                 log.warning("The server of %s has no polling: what was missed stays missed", subscription.id)
                 return
+            if page.truncated:
+                log.warning("Events of %s were lost: the server no longer has all since the cursor", subscription.id)
             for event in page.events:
                 yield event
             has_more = page.has_more and page.cursor is not None and page.cursor != cursor

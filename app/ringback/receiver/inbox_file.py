@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ringback.receiver.deduplicator import FETCHED
+from ringback.receiver.deduplicator import FETCHED, KEY_SCOPE
 
 PRUNE_EVERY_MESSAGES: Final = 1_000
 """Old rows are deleted after this many new ones, so the file exceeds its bounds by no more than that."""
 _CURSOR: Final = "cursor"
 """The setting with the place in the event log from which the file's owner reads on."""
+_CURSOR_NUMBER: Final = "cursor_number"
+"""The setting with the number of the newest message when the cursor was saved."""
 _FIRST_CURSOR: Final = "first_cursor"
 """The setting with the place at which a listener began."""
 
@@ -115,7 +117,8 @@ class InboxFile:
             raise InboxFull
         number = self._insert(message, now)
         if start_cursor is not None:
-            self._connection.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (_CURSOR, start_cursor))
+            started = ((_CURSOR, start_cursor), (_CURSOR_NUMBER, str(number)))
+            self._connection.executemany("INSERT OR IGNORE INTO settings VALUES (?, ?)", started)
         self._added_since_pruning += 1
         if self._added_since_pruning >= PRUNE_EVERY_MESSAGES:
             self.prune(now)
@@ -156,7 +159,8 @@ class InboxFile:
         )
 
     def save_cursor(self, cursor: str) -> None:
-        self.write_settings({_CURSOR: cursor})
+        _, newest = self._read_range()
+        self.write_settings({_CURSOR: cursor, _CURSOR_NUMBER: str(newest)})
 
     def write_settings(self, settings: Mapping[str, str]) -> None:
         self._connection.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", settings.items())
@@ -171,6 +175,25 @@ class InboxFile:
             " (SELECT number FROM messages WHERE ended_at IS NOT NULL ORDER BY ended_at LIMIT ?)",
             (max(0, kept - self._limits.remembered_max),),
         )
+        self._pass_forgotten()
+
+    def _pass_forgotten(self) -> None:
+        """Move the cursor past forgotten messages: a start that reads the log from before them would hand them over again.
+
+        Everything at or before the cursor of a callback was delivered or given up when the callback was sent. That of one in
+        the middle of the remembered ones is behind the forgotten ones, also those that were on their way beside others.
+        """
+        saved_at = self.read_setting(_CURSOR_NUMBER)
+        oldest, newest = self._read_range()
+        if saved_at is None or oldest <= int(saved_at) + 1:  # the log was read since the last forgotten one
+            return
+        middle = self._connection.execute(
+            "SELECT number, cursor FROM messages WHERE number >= ? AND cursor IS NOT NULL AND scope NOT LIKE ?"
+            " ORDER BY number LIMIT 1",  # the cursors of other servers are places in logs of their own
+            ((oldest + newest) // 2, f"{KEY_SCOPE}%"),
+        ).fetchone()
+        if middle is not None:
+            self.write_settings({_CURSOR: middle[1], _CURSOR_NUMBER: str(middle[0])})
 
     # -- reads --
 
@@ -214,6 +237,12 @@ class InboxFile:
     def read_setting(self, name: str) -> str | None:
         row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
+
+    def _read_range(self) -> tuple[int, int]:
+        """The numbers of the oldest and the newest message; zeros if there is none. One statement for both would scan."""
+        (oldest,) = self._connection.execute("SELECT coalesce(min(number), 0) FROM messages").fetchone()
+        (newest,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
+        return oldest, newest
 
     def _insert(self, message: NewMessage, now: float) -> int | None:
         return self._connection.execute(

@@ -114,12 +114,17 @@ class MissedEvents:
     async def fetch_after_notice(self, notice: Gap | Terminated) -> None:
         """Hand over what the log holds since a gap's cursor, and what the subscription has missed.
 
-        Raises what `fetch_since` and `recover` raise, and at the end the first error of a handler; the notice then comes again.
+        Raises what `fetch_since` and `recover` raise, and after a gap the first error of a handler: the notice comes again.
+        The end of a subscription is recovered once, so its failed events are tried again here.
         """
-        if self._fetch_since is not None and isinstance(notice, Gap):
+        if isinstance(notice, Gap) and self._fetch_since is not None:
             await self._hand_over_all(self._fetch_since(notice.cursor), self._names)
-        if self._recover is not None:
+        if self._recover is None:
+            return
+        if isinstance(notice, Gap):
             await self._hand_over_all(self._recover(notice), None)
+        else:
+            await self._hand_over_lastly(self._recover(notice))
 
     async def _hand_over_all(self, events: AsyncIterable[LogEvent], names: Collection[str] | None) -> None:
         """Hand over the events with these names; None is any name."""
@@ -130,6 +135,15 @@ class MissedEvents:
             if len(failed) >= FAILED_EVENTS_MAX:
                 break
         failed.raise_first()
+
+    async def _hand_over_lastly(self, events: AsyncIterable[LogEvent]) -> None:
+        """Hand over all events, until each was handled or given up."""
+        failed = FailedEvents()
+        async for event in events:
+            await self._hand_over(event, failed)
+            if len(failed) >= FAILED_EVENTS_MAX:
+                await self._retry(failed)
+        await self._retry(failed)
 
     async def _fetch(self, cursor: str) -> None:
         """Raises what the service raised, once the events before that are handled and the place after them is saved."""

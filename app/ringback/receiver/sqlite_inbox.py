@@ -74,7 +74,12 @@ class SQLiteInbox:
         `cursor` is saved if there is none yet. The message is on disk when this returns. Raises `InboxFull`.
         """
         message = NewMessage(
-            message_id=message_id, scope=scope, subscription_id=subscription_id, order_key=order_key, body=body
+            message_id=message_id,
+            scope=scope,
+            subscription_id=subscription_id,
+            order_key=order_key,
+            cursor=cursor,
+            body=body,
         )
         return await self._writer.write(lambda file: file.add(message, now=now, start_cursor=cursor))
 

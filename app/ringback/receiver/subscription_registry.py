@@ -3,9 +3,9 @@
     add(secret) ──▶ no id yet ──a signed verification names the id──▶ bound to the id ──▶ callbacks of that id
                         └──── bind(id, secret), from the subscribe response ────┘
 
-A server challenges the callback URL before the client knows the subscription's id (mcp-events §8). So a verification is tested
-against every secret without an id, and binds its own. Any other message needs a bound secret: one whose subscribe response has
-not been read yet gets 503, and comes again within seconds.
+A server challenges the callback URL before the client knows the subscription's id (mcp-events §8), which may be that of a known
+subscription. So a verification is tested against every secret without an id, too, and binds its own. Any other message needs a
+bound secret: one whose subscribe response has not been read yet gets 503, and comes again within seconds.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,18 @@ class SubscriptionRegistry:
         self._unbound: list[str] = []
 
     def __call__(self, subscription_id: str | None) -> Sequence[str]:
-        """The secrets with which a message of this subscription may be signed: of an unknown one, those without an id."""
+        """The secrets with which a message of this subscription may be signed: its own, and those without an id."""
         found = self._bound.get(subscription_id or "")
-        return list(self._unbound) if found is None else list(found.secrets)
+        return [*(() if found is None else found.secrets), *self._unbound]
 
     def is_bound(self, subscription_id: str | None) -> bool:
         return subscription_id in self._bound
+
+    def has_signed(self, subscription_id: str | None, message: VerifiedMessage) -> bool:
+        """Whether the secret that verified the message is bound to this subscription."""
+        found = self._bound.get(subscription_id or "")
+        secrets = () if found is None else found.secrets
+        return any(compute_fingerprint(secret) == message.key_fingerprint for secret in secrets)
 
     def add(self, secret: str) -> None:
         """Accept this secret for a subscription whose id is not known yet. Call it before events/subscribe.

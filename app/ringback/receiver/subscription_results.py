@@ -1,9 +1,12 @@
 """What a server answers to events/subscribe and events/poll (mcp-events §4, §6), as values."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
+
+log = logging.getLogger(__name__)
 
 
 class MalformedResult(Exception):
@@ -44,6 +47,8 @@ class PolledPage:
     events: Sequence[PolledEvent]
     cursor: str | None
     has_more: bool
+    truncated: bool
+    """Whether the server no longer has all events since the cursor of the request."""
 
 
 def read_grant(result: Mapping[str, Any], *, name: str, arguments: Mapping[str, Any]) -> EventSubscription:
@@ -65,15 +70,25 @@ def read_grant(result: Mapping[str, Any], *, name: str, arguments: Mapping[str, 
 
 
 def read_page(result: Mapping[str, Any]) -> PolledPage:
-    """Raises `MalformedResult`."""
+    """An event of another form is left out, as one that is delivered gets 400. Raises `MalformedResult`."""
     events: Any = result.get("events")
     if not isinstance(events, list):
         raise MalformedResult("The result of events/poll has no list of events.")
+    read = [_read_or_log(each) for each in cast("list[Any]", events)]
     return PolledPage(
-        events=[_read_event(each) for each in cast("list[Any]", events)],
+        events=[event for event in read if event is not None],
         cursor=_read_cursor(result),
         has_more=result.get("hasMore") is True,
+        truncated=result.get("truncated") is True,
     )
+
+
+def _read_or_log(event: Any) -> PolledEvent | None:
+    try:
+        return _read_event(event)
+    except MalformedResult as error:
+        log.error("A polled event is left out: %s", error)  # noqa: TRY400 - the text says it all
+        return None
 
 
 def _read_event(event: Any) -> PolledEvent:

@@ -15,6 +15,8 @@ from mcp_types import CallToolResult
 
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.extension import Callbacks
+from ringback.extension.report_outbox import ReportFailed, ReportRejected
+from ringback.extension.service_backend import ServiceBackend
 from tests.support.engine import wait_until
 from tests.support.extension_servers import SECRET, UPSTREAM_NAME, FastClock, HeldTool, make_extension_server
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
@@ -177,3 +179,15 @@ async def test_a_server_that_stops_while_a_tool_runs_reports_no_end(
         await asyncio.gather(calling, return_exceptions=True)
     assert held.cancelled.is_set()
     assert [call["status"] for call in (await alice.get("/v1/calls")).json()["calls"]] == ["working"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, ReportFailed), (403, ReportRejected)])
+async def test_a_report_is_repeated_after_a_key_was_not_accepted_and_given_up_without_a_permission(
+    status: int, error: type[Exception]
+) -> None:
+    """A key is unknown to a service that was started with a wrong database, until its operator notices it."""
+    refusal = httpx.Response(status, json={}, headers={"content-type": "application/problem+json"})
+    backend = ServiceBackend(PUBLIC_URL, api_key="rbk_1", transport=httpx.MockTransport(lambda _: refusal))
+    async with backend.open_sender() as send:
+        with pytest.raises(error):
+            await send({"key": "k", "upstream": UPSTREAM_NAME, "tool": "build_report"})

@@ -184,3 +184,26 @@ async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(t
 
         assert [event.data["number"] async for event in alice.events()] == list(range(count))
         assert len(upstream.streams) == 1
+
+
+@pytest.mark.parametrize("is_demanded", [False, True])
+async def test_a_webhook_with_a_cursor_gets_a_gap_if_the_events_after_it_were_not_recorded(
+    tmp_path: Path, *, is_demanded: bool
+) -> None:
+    """Nobody demanded the events of the upstream then, so the log lacks them, and the catch-up cannot send them."""
+    upstream = EventUpstream(modes=["poll"])
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        if is_demanded:
+            await register(alice, phone, description="earlier")
+        await alice.publish_event("order.paid", {})
+        cursor = (await alice.poll_events()).cursor
+        await register(alice, phone, cursor=cursor)
+
+        kinds = [each.kind async for each in alice.deliveries()]
+
+    assert kinds == ([] if is_demanded else ["gap"])

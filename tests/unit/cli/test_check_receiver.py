@@ -98,6 +98,17 @@ async def test_an_answer_of_a_byte_now_and_then_ends_with_the_limit_of_the_whole
     assert (answer.status, str(answer)) == (None, "no answer (TimeoutError)")
 
 
+async def test_a_receiver_on_this_machine_is_not_looked_for_on_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    receiver = ReceiverApp(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with serve_receiver(receiver, listener, on_refused=Mock()), create_http_client("check", url) as http:
+            answer = await http.get(url)
+
+    assert answer.status_code == 405
+
+
 UNREADABLE: Final = (
     "location: mailto:nobody",
     f"location: /{'a' * 65_530}",
@@ -115,7 +126,7 @@ async def test_an_answer_with_a_header_that_no_sender_reads_has_its_status(heade
         await writer.drain()
 
     server = RawServer()
-    async with serving_raw(redirect, server), create_http_client("check") as http:
+    async with serving_raw(redirect, server), create_http_client("check", server.url) as http:
         probe = replace(make_probe(httpx.MockTransport(Mock()), FakeClock(), server.url), http=http)
         answers = [await probe.send("GET", None, {}) for _ in range(2)]
 

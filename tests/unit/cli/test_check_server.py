@@ -4,12 +4,18 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import Mock
 
+import httpx
 import pytest
 
+from ringback.cli.server_checks.emitters import NoEmitter
+from ringback.cli.server_checks.message_stream import Reply
+from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.unit.cli.conftest import Run
@@ -53,6 +59,46 @@ def test_a_correct_server_has_a_report_with_counts_and_the_exit_code_0(run: Run)
     assert report["about"] == url
     assert (report["counts"]["failed"], report["counts"]["warned"]) == (0, 0)
     assert report["counts"]["passed"] >= 10
+
+
+def test_a_server_on_this_machine_is_not_looked_for_on_that_of_a_proxy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the API key, too."""
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    with serving_in_a_thread() as url:
+        result = run("check-server", url, *KEY, "--only", "descriptor-name")
+
+    assert result.exit_code == 0
+
+
+async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from_it() -> None:
+    ended: list[str] = []
+
+    async def request(method: str, params: Mapping[str, Any]) -> Reply:
+        if method == "events/unsubscribe":
+            ended.append(params["delivery"]["url"])
+            if len(ended) == 1:
+                raise httpx.ReadTimeout("silent")
+        return Reply(status=200, body="", message={"result": {}})
+
+    connection: Any = SimpleNamespace(request=request)
+    server = ServerUnderTest(
+        connection=connection,
+        other=None,
+        endpoint=Mock(),
+        emitter=NoEmitter(),
+        read_time=Mock(),
+        patience=CheckPatience(),
+        choice=EventChoice(),
+    )
+    for number in range(3):
+        delivery = {"mode": "webhook", "url": f"https://agent.example/{number}"}
+        await server.subscribe_as(connection, {"name": "a.b", "arguments": {}, "delivery": delivery})
+
+    await server.close()
+
+    assert ended == [f"https://agent.example/{number}" for number in range(3)]
 
 
 def test_a_broken_must_ends_with_1_and_is_printed_with_its_source(run: Run) -> None:

@@ -1,7 +1,11 @@
 """`ringback listen --port` and the webhook that it registers for its time."""
 
+import asyncio
+import errno
+import json
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import httpx
@@ -12,6 +16,9 @@ from typer.testing import Result
 from ringback.cli import callback_receiver
 from ringback.cli.output import print_message
 from ringback.schemas import examples
+from ringback.signing.standard_webhooks import build_signed_headers
+from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import SECRET, make_event_body
 
 Run = Callable[..., Result]
 URL = "http://127.0.0.1:8090"
@@ -45,3 +52,35 @@ def test_a_key_that_may_not_list_webhooks_receives_callbacks_and_leaves_no_webho
 
     assert ended.exit_code == 0
     assert f"Registered the webhook {examples.WEBHOOK_ID}" in ended.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_a_receiver_whose_output_nobody_reads_ends_and_does_not_refuse_callbacks_for_ever(
+    monkeypatch: pytest.MonkeyPatch, *, as_json: bool
+) -> None:
+    """As `ringback listen --port 9000 | head -1` does, as soon as `head` has its line."""
+    addresses: list[str] = []
+    is_listening = asyncio.Event()
+
+    def note(message: str) -> None:
+        if message.startswith("Listening on "):
+            addresses.append(message.removeprefix("Listening on "))
+            is_listening.set()
+
+    def fail(_: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(callback_receiver, "print_message", note)
+    monkeypatch.setattr(callback_receiver, "print_output", fail)
+    receiving = asyncio.create_task(
+        callback_receiver.receive_callbacks(0, SECRET, client=None, stop=asyncio.Event(), as_json=as_json)
+    )
+    await is_listening.wait()
+    body = json.dumps(make_event_body()).encode()
+    headers = build_signed_headers([SECRET], message_id="evt_1", timestamp=int(time.time()), body=body)  # noqa: TID251 - the receiver has the system's clock
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.post(addresses[0], content=body, headers=headers)
+
+    assert answer.status_code == 503
+    with pytest.raises(BrokenPipeError):
+        await asyncio.wait_for(receiving, WAIT_SECONDS)

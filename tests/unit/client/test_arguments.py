@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import respx
 
-from ringback.client import DurableCaller, RingbackClient, SyncRingbackClient
+from ringback.client import DurableCaller, InvalidArgument, RingbackClient, SyncRingbackClient
 from tests.support.mocked_requests import get_last_request
 from tests.unit.client.conftest import BASE_URL
 
@@ -54,7 +54,7 @@ async def use(client: RingbackClient, method: Method) -> None:
 async def test_an_argument_that_cannot_be_sent_is_refused_by_name(
     client: RingbackClient, service: respx.MockRouter, method: Method, named: str
 ) -> None:
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(InvalidArgument, match=named):
         await use(client, method)
 
     assert not service.calls
@@ -83,23 +83,23 @@ async def test_a_slash_and_a_space_within_an_id_are_escaped(client: RingbackClie
 def test_a_client_is_not_constructed_with_an_invalid_option(
     construct: Callable[..., object], options: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(InvalidArgument, match=named):
         construct(**{"base_url": BASE_URL, **options})
 
 
 def test_the_client_without_await_refuses_the_same_arguments() -> None:
     with SyncRingbackClient(BASE_URL) as ringback:
-        with pytest.raises(ValueError, match="`call_ids`"):
+        with pytest.raises(InvalidArgument, match="`call_ids`"):
             ringback.wait_any("call_1")
-        with pytest.raises(ValueError, match="idempotency key"):
+        with pytest.raises(InvalidArgument, match="idempotency key"):
             ringback.start_call("git", "git_log", idempotency_key="")
 
 
 @pytest.mark.parametrize("url", [BASE_URL, f"{BASE_URL}/mcp"])
 async def test_a_durable_caller_refuses_an_empty_key_and_a_single_handle_where_several_are_expected(url: str) -> None:
     async with DurableCaller(url) as caller:
-        with pytest.raises(ValueError, match="idempotency key"):
+        with pytest.raises(InvalidArgument, match="idempotency key"):
             await caller.request_call_tool("git_log", upstream="git", idempotency_key="")
-        with pytest.raises(ValueError, match="`handles`"):
+        with pytest.raises(InvalidArgument, match="`handles`"):
             await caller.join_any("req_1")
         assert await caller.list_calls() == []

@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any
 
 import httpx
+import pytest
 import respx
 
-from ringback.client import RingbackClient
+from ringback.client import RingbackClient, UnexpectedAnswer
 from ringback.schemas import examples
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import get_last_request, list_requests, parse_query
@@ -103,6 +104,35 @@ async def test_followed_events_survive_a_restart_of_the_service(
 
     assert names == ["evt_1", "evt_2"]
     assert {parse_query(request).get("cursor") for request in list_requests(route)[1:]} == {"b"}
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_followed_events_survive_a_proxy_that_answers_for_a_service_that_restarts(
+    client: RingbackClient, service: respx.MockRouter, status: int
+) -> None:
+    page_of_proxy = httpx.Response(status, html="<h1>No such application</h1>")
+    service.get("/v1/events").side_effect = [
+        page("evt_1", cursor="b"),
+        page_of_proxy,
+        page_of_proxy,
+        page("evt_2", cursor="c"),
+    ]
+
+    followed = client.events(follow=True)
+
+    assert [(await anext(followed)).event_id for _ in range(2)] == ["evt_1", "evt_2"]
+
+
+async def test_followed_events_end_with_the_error_of_a_page_that_no_repetition_repairs(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get("/v1/events").side_effect = [page("evt_1", cursor="b"), httpx.Response(200, json={"events": [{}]})]
+
+    followed = client.events(follow=True)
+    await anext(followed)
+
+    with pytest.raises(UnexpectedAnswer, match="invalid"):
+        await anext(followed)
 
 
 async def test_an_expired_cursor_of_a_poll_is_reported(client: RingbackClient, service: respx.MockRouter) -> None:

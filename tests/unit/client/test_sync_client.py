@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from ringback.client import NotFound, SyncRingbackClient
+from ringback.client.sync.loop_thread import LoopThread, next_value
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
 
@@ -101,6 +102,45 @@ def test_a_closed_client_says_so_and_has_ended_its_thread() -> None:
     assert client_threads() == before
     with pytest.raises(RuntimeError, match="closed"):
         ringback.call("call_1")
+
+
+@pytest.mark.parametrize("is_started", [True, False], ids=["started", "never_started"])
+def test_a_request_that_meets_the_end_of_the_client_in_another_thread_is_refused_and_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, *, is_started: bool
+) -> None:
+    """The loop has stopped, and is not closed yet. `is_started`: whether it still runs what is scheduled now."""
+    thread = LoopThread()
+    is_ending, is_scheduled = threading.Event(), threading.Event()
+    schedule = thread._loop.call_soon_threadsafe
+
+    def schedule_late(*args: Any) -> Any:
+        handle = schedule(*args)
+        if not is_started and is_ending.is_set():
+            handle.cancel()
+        is_scheduled.set()
+        return handle
+
+    async def generate() -> AsyncGenerator[int]:
+        try:
+            yield 1
+        finally:  # closed with the loop
+            is_ending.set()
+            is_scheduled.wait(WAIT_SECONDS)
+
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    values = generate()
+    thread.run(next_value(values))
+    monkeypatch.setattr(thread, "_refusal", lambda: None)  # it has looked before the client was closed
+    with ThreadPoolExecutor(2) as threads:
+        closing = threads.submit(thread.close)
+        is_ending.wait(WAIT_SECONDS)
+        monkeypatch.setattr(thread._loop, "call_soon_threadsafe", schedule_late)
+        late = threads.submit(thread.run, wait_for_ever())
+        closing.result(WAIT_SECONDS)
+        with pytest.raises(RuntimeError, match="closed"):
+            late.result(WAIT_SECONDS)
 
 
 class UnclosableTransport(httpx.AsyncBaseTransport):

@@ -150,6 +150,15 @@ def test_arguments_of_another_type_or_name_are_refused_with_their_place(
     )
 
 
+@pytest.mark.parametrize(("amount", "is_integer"), [(3.0, True), (-0.0, True), (3.5, False), (1e300, False)])
+def test_an_integer_argument_may_be_written_with_a_fraction_of_zero(amount: float, *, is_integer: bool) -> None:
+    """1.0 is an integer in JSON Schema (§4.2.3), and the inputSchema that clients get says `integer`."""
+    declared = declare()
+
+    assert (declared.find_argument_error({"amount": amount}) is None) is is_integer
+    assert (declared.find_argument_error({"items": [{"n": amount}]}) is None) is True
+
+
 def test_without_arguments_a_type_accepts_none() -> None:
     declared = declare(arguments=None)
     assert declared.find_argument_error({}) is None

@@ -114,6 +114,22 @@ async def test_an_unreachable_service_is_given_up(caplog: pytest.LogCaptureFixtu
     assert "report.given_up" in caplog.text
 
 
+async def test_the_first_failure_of_a_report_says_why_and_its_repetitions_are_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An API key that the service does not accept would else be noticed after an hour."""
+    ringback = FakeService(*[ReportFailed("The API key is unknown.")] * 5)
+    async with running(ringback) as (line, task):
+        line.submit_report(END)
+        line.close()
+        await task
+
+    warned = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [(record.getMessage(), getattr(record, "reason", None)) for record in warned] == [
+        ("report.failed", "The API key is unknown.")
+    ]
+
+
 async def test_an_unexpected_error_blocks_no_response(caplog: pytest.LogCaptureFixture) -> None:
     async with running(FakeService(RuntimeError("a bug"))) as (line, task):
         line.submit_report(START)

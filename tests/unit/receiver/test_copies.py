@@ -1,9 +1,10 @@
 """Copies of a message are recognised by signed facts: its `webhook-id`, and its subscription or the secret that verified it."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -128,4 +129,22 @@ async def test_an_inbox_of_an_earlier_version_keeps_what_it_remembers(tmp_path: 
         (4, FETCHED),
         (5, "wh_1"),
     ]
-    assert read_rows(tmp_path, "SELECT name, value FROM settings") == [("cursor", "place-3")]
+    assert read_rows(tmp_path, "SELECT name, value FROM settings WHERE name = 'cursor'") == [("cursor", "place-3")]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("named", [{"id": 1}, ["a"], 7, True, "\ud83d", ""], ids=repr)
+async def test_an_event_whose_data_has_something_else_as_its_subscription_id_is_handled_once(
+    tmp_path: Path, named: Any, *, durable: bool
+) -> None:
+    """In the data of events that are not of calls, each member may be anything."""
+    handler = Handler()
+    body = make_event_body(name="order.paid", subscription_id=named)
+    async with create_receiver(tmp_path, handler, durable=durable) as receiver:
+        answers = [
+            (await post_signed(receiver, json.dumps(body).encode(), message_id="evt_1")).status_code for _ in "12"
+        ]
+        assert answers == [204, 204]
+        await handler.wait_until_handled(1)
+
+    assert handler.tried == ["evt_1"]

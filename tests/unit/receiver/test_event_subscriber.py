@@ -55,6 +55,23 @@ async def test_the_challenge_of_the_server_is_answered_while_the_request_still_w
     assert answers == [200]
 
 
+async def test_a_server_that_names_each_refresh_differently_has_one_subscription_that_is_refreshed(
+    clock: ManualClock,
+) -> None:
+    """Against the specification. With the earlier one it would be asked without a pause, for more of them each time."""
+    ids = iter(range(1, 10))
+
+    async def request(_: str, __: Mapping[str, Any]) -> Mapping[str, Any]:
+        before = (clock.now() + timedelta(seconds=TTL)).isoformat()
+        return {"id": f"sub_{next(ids)}", "refreshBefore": before, "cursor": None, "truncated": False}
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now, sleep=clock.sleep)
+    first = await subscriber.subscribe("call.finished")
+    second = await subscriber.refresh(first.id)
+
+    assert [each.id for each in subscriber.subscriptions()] == [second.id] == ["sub_2"]
+
+
 async def test_a_refused_subscription_leaves_no_secret(server: EventServer, subscriber: EventSubscriber) -> None:
     server.failures = [EventRequestError(-32015, "CallbackEndpointError: no echo", {"reason": "challenge_failed"})]
 

@@ -47,6 +47,35 @@ async def test_what_was_missed_is_polled_and_handled_once(
     assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
 
 
+async def test_an_event_whose_handler_fails_at_the_end_of_a_subscription_is_handled_again(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    """The end is recovered once: afterwards the subscriber has forgotten the subscription, and nothing polls it again."""
+    handled: list[str] = []
+    failures = ["evt_1"]
+
+    async def handle(callback: Callback) -> None:
+        if callback.event_id in failures:
+            failures.remove(callback.event_id)
+            raise RuntimeError("the agent's database is away")
+        handled.append(callback.event_id)
+
+    async def pause(_: float) -> None: ...
+
+    app = ReceiverApp(subscriber.registry, on_callback=handle, recover=subscriber.recover, clock=clock.now, sleep=pause)
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body(f"evt_{number}") for number in range(3)]
+    ended: dict[str, Any] = {"type": "terminated", "error": {"code": -32012, "message": "Forbidden: revoked"}}
+
+    answer = await post_signed(
+        app, ended, message_id="msg_1", secret=secret, subscription_id=subscription.id, at=clock.now()
+    )
+
+    assert handled == ["evt_0", "evt_1", "evt_2"]
+    assert answer.status_code == 204
+
+
 async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(
     server: EventServer, subscriber: EventSubscriber
 ) -> None:
@@ -101,6 +130,35 @@ async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_sta
 
     assert [each.id for each in subscriber.subscriptions()] == [subscription.id]
     assert subscriber.registry.is_bound(subscription.id)
+
+
+@pytest.mark.parametrize("broken", [7, {"eventId": "evt_0"}, {**make_event_body("evt_0"), "timestamp": "yesterday"}])
+async def test_an_event_that_is_none_hides_no_other_of_its_poll(
+    server: EventServer, subscriber: EventSubscriber, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each poll would fail again, and so would the notice that asks for it, until its sender gives up."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [broken, make_event_body("evt_1"), make_event_body("evt_2")]
+
+    found = [event.event_id async for event in subscriber.recover(Gap(subscription_id=subscription.id, cursor="0"))]
+
+    assert found == ["evt_1", "evt_2"]
+    assert "is left out" in caplog.text
+
+
+async def test_events_that_the_server_has_not_kept_either_are_logged_as_lost(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def request(method: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method == "events/poll":
+            return {"events": [], "cursor": "9", "hasMore": False, "truncated": True}
+        return {"id": "sub_1", "refreshBefore": None, "cursor": "0", "truncated": False}
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now, sleep=clock.sleep)
+    subscription = await subscriber.subscribe("call.finished")
+    [event async for event in subscriber.poll_since(subscription, "0")]
+
+    assert "Events of sub_1 were lost" in caplog.text
 
 
 async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:

@@ -1,17 +1,27 @@
 """The file of an inbox: its rights, its lock, and what is refused, left as it is, or opened later."""
 
+import asyncio
+import json
 import sqlite3
 import stat
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import pytest
 
+from ringback.client import Event
 from ringback.private_sqlite import open_private_file
-from ringback.receiver import InboxUnavailable, SQLiteInbox, inbox_file, sqlite_inbox
+from ringback.receiver import Callback, InboxUnavailable, ReceiverApp, SQLiteInbox, inbox_file, sqlite_inbox
+from ringback.receiver.deduplicator import compute_scope
+from ringback.receiver.envelopes import parse
+from ringback.signing.standard_webhooks import VerifiedMessage
 from tests.support.inbox_receivers import Handler, abandon, make_app, never
-from tests.support.signed_posts import make_event_body, post_signed
+from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
+
+MESSAGE: Final = VerifiedMessage(message_id="evt_1", timestamp=0, key_fingerprint="0123456789abcdef")
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -134,3 +144,81 @@ async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:
         await inbox.open(now=0)
     await inbox.close()
     await inbox.close()
+
+
+class Log:
+    """The service's event log: each callback is sent once everything before its event was delivered."""
+
+    def __init__(self, count: int) -> None:
+        self.bodies = [
+            {
+                **make_event_body(f"evt_{number}", call_id=f"call_{number}", subscription_id="wh_1"),
+                "cursor": str(number),
+            }
+            for number in range(count)
+        ]
+
+    async def fetch_since(self, cursor: str) -> AsyncGenerator[Event]:
+        for number, body in enumerate(self.bodies):
+            if number >= int(cursor):
+                yield Event.model_validate({**body, "cursor": str(number + 1)})
+
+
+async def test_a_start_hands_over_no_event_again_whose_callback_the_inbox_has_forgotten(tmp_path: Path) -> None:
+    """With a hundred callbacks a minute, a file forgets the first ones of a process that runs for a day."""
+    log, handled, all_handled = Log(10), list[str](), asyncio.Event()
+
+    async def handle(callback: Callback) -> None:
+        handled.append(callback.event_id)
+        if len(handled) == len(log.bodies):
+            all_handled.set()
+
+    def make_receiver() -> ReceiverApp:
+        inbox = SQLiteInbox(tmp_path / "inbox.db", remembered_max=4)
+        return ReceiverApp(SECRET, on_callback=handle, inbox=inbox, fetch_since=log.fetch_since, clock=lambda: NOW)
+
+    async with make_receiver() as receiver:
+        for body in log.bodies:
+            assert (await post_signed(receiver, body)).status_code == 204
+        await asyncio.wait_for(all_handled.wait(), WAIT_SECONDS)
+    async with make_receiver() as receiver:
+        await asyncio.wait_for(cast("asyncio.Task[None]", receiver._fetching), WAIT_SECONDS)
+
+    assert sorted(handled) == sorted({body["eventId"] for body in log.bodies})
+
+
+async def test_the_place_to_which_the_log_was_read_stays_when_callbacks_before_it_are_forgotten(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db", remembered_max=1)
+    await inbox.open(now=0)
+    for number in range(4):
+        await inbox.add(f"evt_{number}", "wh_1", order_key="", body=b"{}", cursor=str(number), now=0)
+        await inbox.record_end(number + 1, keep_body=False, now=0)
+    await inbox.save_cursor("100")
+    await inbox.close()
+
+    await inbox.open(now=0)
+    try:
+        assert await inbox.read_cursor() == "100"
+    finally:
+        await inbox.close()
+
+
+async def test_the_place_in_the_log_is_never_that_of_another_server(tmp_path: Path) -> None:
+    """Ringback names the subscription in the signed body. The cursors of other servers belong to logs of their own."""
+    inbox = SQLiteInbox(tmp_path / "inbox.db", remembered_max=4)
+    await inbox.open(now=0)
+    for number in range(9):
+        scope = (
+            "wh_1"
+            if number < 2
+            else compute_scope(MESSAGE, cast("Callback", parse(json.dumps(make_event_body()).encode())))
+        )
+        await inbox.add(f"evt_{number}", scope, order_key="", body=b"{}", cursor=f"{scope}/{number}", now=0)
+        await inbox.record_end(number + 1, keep_body=False, now=0)
+    await inbox.close()
+
+    await inbox.open(now=0)
+    try:
+        assert await inbox.read_cursor() == "wh_1/0"
+    finally:
+        await inbox.close()

@@ -43,7 +43,7 @@ async def test_a_verification_before_the_id_is_known_is_echoed_and_binds_the_sec
     answer = await post_signed(app, CHALLENGE, secret=SECOND, subscription_id="sub_2")
 
     assert (answer.status_code, answer.json()) == (200, {"challenge": "nonce"})
-    assert registry("sub_2") == [SECOND]
+    assert registry("sub_2") == [SECOND, FIRST]
     assert registry("sub_1") == [FIRST], "the other secret still has no id"
 
 
@@ -56,6 +56,24 @@ async def test_a_verification_that_no_secret_has_signed_is_refused(
 
     assert answer.status_code == 400
     assert not registry.is_bound("sub_2")
+
+
+async def test_a_known_subscription_that_is_subscribed_to_again_is_verified_with_its_new_secret(
+    app: ReceiverApp, registry: SubscriptionRegistry, handler: Handler
+) -> None:
+    """The server answers with the same id, and its challenge comes before that."""
+    registry.bind("sub_1", FIRST)
+    registry.add(SECOND)
+
+    challenged = await post_signed(app, CHALLENGE, secret=SECOND, subscription_id="sub_1")
+    early = await post_signed(app, make_event_body("evt_1"), secret=SECOND, subscription_id="sub_1")
+    older = await post_signed(app, make_event_body("evt_2"), secret=FIRST, subscription_id="sub_1")
+    registry.bind("sub_1", SECOND)
+    again = await post_signed(app, make_event_body("evt_1"), secret=SECOND, subscription_id="sub_1")
+
+    assert (challenged.status_code, challenged.json()) == (200, {"challenge": "nonce"})
+    assert (early.status_code, older.status_code, again.status_code) == (503, 204, 204)
+    assert handler.handled == ["sub_1", "sub_1"]
 
 
 async def test_an_event_before_the_subscribe_response_comes_again(

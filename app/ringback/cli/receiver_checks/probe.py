@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import httpx
 
+from ringback.client.arguments import is_on_this_machine
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 
 ANSWER_BYTES_MAX: Final = 65_536
@@ -146,12 +147,14 @@ class ReceiverProbe:
             return Answer(status=None, seconds=self.monotonic() - began, failure=type(error).__name__)
 
 
-def create_http_client(user_agent: str) -> httpx.AsyncClient:
+def create_http_client(user_agent: str, url: str) -> httpx.AsyncClient:
     """A client that keeps no cookies and does not read where a redirect leads, as no sender of callbacks does.
 
-    httpx reads both, and raises errors of its own for those that it cannot read.
+    httpx reads both, and raises errors of its own for those that it cannot read. It uses the proxies of the environment, unless
+    the receiver is on this machine: a proxy would look for it on its own.
     """
     return httpx.AsyncClient(
+        trust_env=not is_on_this_machine(url),
         timeout=ANSWER_SECONDS,
         headers={"user-agent": user_agent},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),

@@ -18,6 +18,7 @@ from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnect
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
+from ringback.client.arguments import is_on_this_machine
 
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
@@ -103,7 +104,10 @@ async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
 async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
     """Connect, listen for callbacks, and unsubscribe everything at the end."""
     async with (
-        httpx.AsyncClient(timeout=REPLY_SECONDS, follow_redirects=False, trust_env=True) as http,
+        # A proxy of the environment would look for a server of this machine on its own, and get its credentials.
+        httpx.AsyncClient(
+            timeout=REPLY_SECONDS, follow_redirects=False, trust_env=not is_on_this_machine(options.url)
+        ) as http,
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar, cast
@@ -9,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
-from ringback.cli.server_checks.cases import Untestable, Violation
+from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, Untestable, Violation
 from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
@@ -183,9 +184,10 @@ class ServerUnderTest:
         return await connection.request("events/unsubscribe", with_mode)
 
     async def unsubscribe_all(self) -> None:
-        """End the subscriptions of this run, so that none is left at the server."""
+        """End the subscriptions of this run, so that none is left at the server. One that cannot be ended keeps no other."""
         for connection, key in self._subscribed:
-            await self.unsubscribe(key, connection)
+            with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
+                await self.unsubscribe(key, connection)
         self._subscribed.clear()
 
     async def choose_type(self, mode: str) -> OfferedEventType:

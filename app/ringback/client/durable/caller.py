@@ -156,9 +156,11 @@ class DurableCaller:
     async def _create_record(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRecord, bool]:
         """The record of the request, and whether it is new."""
         record = self._make_record(request, is_repeatable=is_repeatable)
-        if await self._journal.create(record):
-            return record, True
-        stored = await self._runners.read_record(record.handle.id)
+        stored: CallRecord | None = None
+        while stored is None:  # again if another process has deleted it meanwhile, because its start was refused
+            if await self._journal.create(record):
+                return record, True
+            stored = await self._journal.read(record.handle.id)
         if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ringback.client.durable.errors import DurableCallError, StateConflict
 from ringback.client.durable.record import CallRecord
 from ringback.client.durable.state import RequestStateManager, StoredState
+from ringback.client.http_transport import validate_json
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def _parse_or_warn(state: StoredState) -> CallRecord | None:
 
 def _parse(state: StoredState) -> CallRecord:
     try:
-        return CallRecord.model_validate_json(state.text)
+        return validate_json(CallRecord, state.text)
     except ValidationError:
         raise DurableCallError(
             f"The state {state.key} is not one of this version of Ringback's client. Was it written by a newer one?"

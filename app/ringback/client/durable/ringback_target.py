@@ -23,6 +23,7 @@ from ringback.client.problems import (
     QuotaExceeded,
     Unauthenticated,
     Unavailable,
+    UnexpectedAnswer,
 )
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
 
@@ -62,9 +63,9 @@ class RingbackTarget:
                 failures = 0
             except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
                 failures += 1
-                await call.clock.sleep(
-                    max(RETRY_BACKOFF.pause_seconds(failures), getattr(error, "retry_after_seconds", None) or 0.0)
-                )
+                asked = getattr(error, "retry_after_seconds", None) or 0.0
+                pause = max(RETRY_BACKOFF.pause_seconds(failures), asked)
+                await call.clock.sleep(min(pause, RETRY_BACKOFF.longest_seconds))
 
     async def cancel_call(self, call: LocalCall) -> None:
         if call.record.position is None:
@@ -98,7 +99,7 @@ class RingbackTarget:
             if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR or not (is_first or _knows_key(problem)):
                 raise StartUnknown(f"{problem} {_REPEATABLE}", call.handle) from problem
             raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
-        except ConnectionFailed as error:
+        except (ConnectionFailed, UnexpectedAnswer) as error:
             raise StartUnknown(f"{error} {_REPEATABLE}", call.handle) from error
         # The secret of the callback is not needed any more.
         await call.save(

@@ -3,9 +3,12 @@
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -33,7 +36,8 @@ _COLUMNS: Final = "key, version, text, expires_at"
 class SQLiteRequestState:
     """Keeps states in a SQLite file, which is created with mode 0600. A write is on disk when it returns.
 
-    The file opens with the first use. `aclose` closes it; so does the end of an `async with`.
+    The file opens with the first use. `aclose` closes it; so does the end of an `async with`. A fork closes it, too: parent and
+    child open it again.
     """
 
     is_shared = True
@@ -46,6 +50,7 @@ class SQLiteRequestState:
         self._now = now
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        _states.add(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,9 +140,48 @@ class SQLiteRequestState:
 
     def _close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._close_connection()
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def prepare_fork(self) -> None:
+        """Close the file, and keep other threads from opening it until `end_fork`."""
+        self._lock.acquire()
+        with suppress(sqlite3.Error):
+            self._close_connection()
+
+    def end_fork(self) -> None:
+        """In the parent and in the child."""
+        self._lock.release()
+
+
+_states: Final["weakref.WeakSet[SQLiteRequestState]"] = weakref.WeakSet()
+_forking: Final = threading.Lock()
+_forked: Final[list[SQLiteRequestState]] = []
+
+
+def _prepare_fork() -> None:
+    """A child must not use a connection of its parent (https://sqlite.org/howtocorrupt.html, 2.6).
+
+    It would have no locks, so that the parent, when it closes the file, would remove the log to which the child writes.
+    """
+    _forking.acquire()
+    _forked.extend(_states)
+    for state in _forked:
+        state.prepare_fork()
+
+
+def _end_fork() -> None:
+    while _forked:
+        _forked.pop().end_fork()
+    _forking.release()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(before=_prepare_fork, after_in_parent=_end_fork, after_in_child=_end_fork)
 
 
 def _state_unavailable(error: FileUnusable) -> StateUnavailable:

@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 STOP_SECONDS: Final = 5.0
 """How long `close` waits for cancelled coroutines to end. They close connections, which takes no time of its own."""
+_CLOSED: Final = "This client is closed."
 
 
 class Closeable(Protocol):
@@ -23,7 +24,11 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
-        self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="ringback-client", daemon=True)
+        self._scheduled: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
+        """Coroutines that the loop has not started yet."""
+        self._thread = threading.Thread(
+            target=_run_loop, args=(self._loop, self._scheduled), name="ringback-client", daemon=True
+        )
         self._thread.start()
         self._streams: weakref.WeakSet[Closeable] = weakref.WeakSet()
         self._stop = weakref.finalize(self, _stop_loop, self._loop, self._thread, self._tasks, self._streams)
@@ -37,6 +42,7 @@ class LoopThread:
             coroutine.close()
             raise RuntimeError(refusal)
         outcome: Future[T] = Future()
+        self._scheduled[outcome] = coroutine
         try:  # an interrupt may be raised anywhere in it, also inside the first call
             self._loop.call_soon_threadsafe(self._start_task, coroutine, outcome)
             return outcome.result()
@@ -47,6 +53,8 @@ class LoopThread:
             if outcome.cancelled():
                 coroutine.close()
             raise
+        finally:
+            self._scheduled.pop(outcome, None)
 
     def iterate(self, source: AsyncGenerator[T]) -> Generator[T]:
         """The values of an asynchronous generator, which is closed with this one."""
@@ -71,6 +79,11 @@ class LoopThread:
         self._stop()
 
     def _start_task(self, coroutine: Coroutine[Any, Any, T], outcome: "Future[T]") -> None:
+        self._scheduled.pop(outcome, None)
+        if self.is_closed:  # by another thread, since the coroutine was scheduled: the loop would end before the task
+            coroutine.close()
+            outcome.set_exception(RuntimeError(_CLOSED))
+            return
         task = self._loop.create_task(coroutine)
         self._tasks[outcome] = task
         task.add_done_callback(lambda ended: self._finish_task(ended, outcome))
@@ -93,7 +106,7 @@ class LoopThread:
 
     def _refusal(self) -> str | None:
         if self.is_closed:
-            return "This client is closed."
+            return _CLOSED
         if not self._thread.is_alive():
             return "This client belongs to the process that created it. Create one in this process, after the fork."
         if threading.current_thread() is self._thread:
@@ -106,11 +119,17 @@ async def next_value(source: AsyncGenerator[T]) -> T | None:
     return await anext(source, None)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    with asyncio.Runner(
-        loop_factory=lambda: loop
-    ) as runner:  # its end cancels tasks, and closes generators and the loop
-        runner.get_loop().run_forever()
+def _run_loop(loop: asyncio.AbstractEventLoop, scheduled: "dict[Future[Any], Coroutine[Any, Any, Any]]") -> None:
+    """Run the loop until it is stopped. What was scheduled too late for it is refused: its thread would wait for ever."""
+    try:
+        with asyncio.Runner(
+            loop_factory=lambda: loop
+        ) as runner:  # its end cancels tasks, and closes generators and the loop
+            runner.get_loop().run_forever()
+    finally:
+        for outcome, coroutine in scheduled.copy().items():
+            coroutine.close()
+            outcome.set_exception(RuntimeError(_CLOSED))
 
 
 def _stop_loop(

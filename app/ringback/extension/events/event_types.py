@@ -21,6 +21,8 @@ DATA_BYTES_MAX: Final = 65_536
 """The largest `data` of an event as JSON: a quarter of the largest body of a callback (mcp-events §8)."""
 TYPES_MAX: Final = 200
 """Event types of one server. `events/list` answers with one page."""
+_EXACT_INTEGER_MAX: Final = 2**53
+"""Above it, a number with a fraction is no exact integer."""
 
 Matches = Callable[[Any, Mapping[str, Any]], bool]
 """Whether an event's data matches a subscription's arguments."""
@@ -97,7 +99,7 @@ class DeclaredEventType:
         return (
             arguments
             if self.arguments is None
-            else self.arguments.validate_json(jsontext.dumps(arguments), strict=True)
+            else self.arguments.validate_json(jsontext.dumps(_with_integers(arguments)), strict=True)
         )
 
 
@@ -166,6 +168,19 @@ def _check_schema(declared: DeclaredEventType) -> None:
             raise ValueError(
                 f"The {what} of '{declared.name}' must be a class with members: a model, TypedDict or dataclass."
             )
+
+
+def _with_integers(value: Any) -> Any:
+    """The value with 1.0 as 1: it is an integer in JSON Schema (§4.2.3), and in pydantic's strict mode only a number."""
+    match value:
+        case Mapping():
+            return {name: _with_integers(member) for name, member in cast("Mapping[str, Any]", value).items()}
+        case list():
+            return [_with_integers(each) for each in cast("list[Any]", value)]
+        case float() if value.is_integer() and abs(value) <= _EXACT_INTEGER_MAX:
+            return int(value)
+        case _:
+            return value
 
 
 def _equals(expected: Any, actual: Any) -> bool:

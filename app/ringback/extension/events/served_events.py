@@ -86,11 +86,12 @@ class ServedEvents:
         """Store events at the Ringback service with this URL; the key needs the scopes `calls`, `read` and `webhooks`.
 
         `emit` returns before the event has arrived: events wait in this process's memory, are sent in their order and retried,
-        also for `drain_seconds` at shutdown. A killed process loses those that wait; use `embedded` where that is not enough.
-        With too many waiting, `emit` raises `OutboxFull`.
+        also for `drain_seconds` at shutdown, and while the service does not accept the key. A killed process loses those that
+        wait; use `embedded` where that is not enough. With too many waiting, `emit` raises `OutboxFull`.
 
         All clients of this server are one principal at the service, the owner of the key. So `emit` takes no `principal`, types
-        have no `arguments`, and two clients that subscribe the same URL to the same type share one subscription.
+        have no `arguments`, two clients that subscribe the same URL to the same type share one subscription, and together they
+        have as many streams as the service allows one principal.
         """
         log = ServiceLog(url, api_key=api_key, transport=transport, drain_seconds=drain_seconds, clock=clock)
         return cls(log, **options)

@@ -22,13 +22,16 @@ import httpx
 from ringback.asyncio_tasks import end_tasks
 from ringback.client import (
     ConnectionFailed,
+    Forbidden,
     NewEvent,
     Problem,
     QuotaExceeded,
     RingbackClient,
+    Unauthenticated,
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.arguments import is_on_this_machine
 from ringback.domain.clock import Clock, SystemClock
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_outbox import EventOutbox
@@ -68,6 +71,8 @@ _EVENT_ID_PATTERN: Final = re.compile(r"[!-9;-~]{1,128}")
 _SERVER_ERROR_STATUS: Final = 500
 _TYPES_QUOTA: Final = "event_types"
 """The service's quota of declared types."""
+_PASSING_REFUSALS: Final = frozenset({EventErrorName.INTERNAL_ERROR, EventErrorName.RESOURCE_EXHAUSTED})
+"""Of a stream that is opened again: the service still counts the broken one, or does not accept the key for now."""
 RECONNECT_SECONDS: Final = 2.0
 """Before a stream of the service is opened again, from its last cursor."""
 DRAIN_SECONDS: Final = 10.0
@@ -102,7 +107,12 @@ class ServiceLog:
         headers = {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
         async with (
             RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client,
-            httpx.AsyncClient(headers=headers, transport=self._transport, limits=_UNLIMITED) as http,
+            httpx.AsyncClient(
+                headers=headers,
+                transport=self._transport,
+                limits=_UNLIMITED,
+                trust_env=not is_on_this_machine(self._url),
+            ) as http,
         ):
             publisher = _EventPublisher(client, types)
             outbox = EventOutbox(
@@ -220,20 +230,27 @@ class OpenServiceLog:
         """Frames of the service's stream. A lost one is opened again from its last cursor."""
         has_begun = False
         while True:
+            is_open = False
             frames = self._methods.stream(_log_params(interest, cursor, max_age_seconds))
             try:
                 async with aclosing(frames):
                     async for frame in frames:
                         page = _parse_frame(frame, cursor)
-                        cursor, has_begun = page.cursor, True
+                        # The age limits the start alone: what happened during a break may be older by now.
+                        cursor, max_age_seconds, has_begun, is_open = page.cursor, None, True, True
                         yield page
             except ServiceUnreachable:
                 if not has_begun:
                     raise unreachable() from None
-                yield OccurrencePage(cursor=cursor, error=unreachable())
-                await self._clock.sleep(RECONNECT_SECONDS)
+                problem = unreachable()
+            except EventError as refusal:
+                if is_open or not has_begun or refusal.name not in _PASSING_REFUSALS:
+                    raise
+                problem = refusal
             else:
                 return
+            yield OccurrencePage(cursor=cursor, error=problem)
+            await self._clock.sleep(RECONNECT_SECONDS)
 
     async def subscribe(self, caller: EventCaller, request: SubscriptionRequest) -> SubscriptionGrant:  # noqa: ARG002 - the Protocol's
         params = build_subscribe_params(request)
@@ -279,14 +296,17 @@ class _EventPublisher:
 
 @contextmanager
 def _as_report_errors() -> Generator[None]:
-    """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can."""
+    """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can.
+
+    A key that the service does not accept says nothing about the events: they wait until the operator has mended that.
+    """
     try:
         yield
     except QuotaExceeded as problem:
         # Rates pass. The number of types does not: events of one type too many would hold up those of all other types.
         refusal = ReportRejected if problem.extra.get("quota") == _TYPES_QUOTA else ReportFailed
         raise refusal(problem.detail) from problem
-    except (ConnectionFailed, UnexpectedAnswer, Unavailable) as problem:
+    except (ConnectionFailed, UnexpectedAnswer, Unavailable, Unauthenticated, Forbidden) as problem:
         raise ReportFailed(str(problem)) from problem
     except Problem as problem:
         refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected

@@ -10,6 +10,7 @@ from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import Gone, IdempotencyConflict, InvalidRequest
+from ringback.domain.event_types import split_name
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -306,6 +307,8 @@ class WebhookRegistrations:
         webhook = await self._verification.insert_webhook(tx, webhook)
         if log_was_lost and webhook.call_id is None:
             await self._recorder.enqueue_gap(tx, webhook)
+        elif await _lacks_upstream_events(tx, webhook, after_seq):
+            await self._recorder.enqueue_gap(tx, webhook, after_seq=after_seq)
         if after_seq < head:
             await self._catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
         await record_own_change(tx, caller, "register_webhook" if webhook.name is None else "put_webhook", webhook.id)
@@ -347,6 +350,13 @@ def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secre
         changed = with_rotated_secret(changed, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
         require_secret_quota(changed, now)
     return changed if changed == webhook else replace(changed, updated_at=now)
+
+
+async def _lacks_upstream_events(tx: Transaction, webhook: Webhook, after_seq: int) -> bool:
+    """Whether the log lacks events of upstreams after this place that the webhook asks for: nobody demanded them before."""
+    names = [name for name in sorted(webhook.events) if split_name(name)[0] is not None]
+    demands = [await tx.event_demands.get(webhook.principal, name, "") for name in names]
+    return any(demand is not None and demand.gap_seq > after_seq for demand in demands)
 
 
 async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:

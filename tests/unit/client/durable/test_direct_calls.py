@@ -14,7 +14,14 @@ from ringback.client.durable.direct.connection import DirectConnection
 from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.record import CallRecord, Completion, LegacyTaskPosition, RoundPosition, TaskPosition
+from ringback.client.durable.record import (
+    CallRecord,
+    Completion,
+    LegacyTaskPosition,
+    RoundPosition,
+    StreamedPosition,
+    TaskPosition,
+)
 from ringback.client.models import InputRequest
 from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import ResponseLost
@@ -43,6 +50,36 @@ async def test_a_call_that_became_a_task_is_followed_although_its_connection_bre
     await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
 
     assert call.record.completion == DONE
+
+
+class RecordingClock(FastClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await super().sleep(seconds)
+
+
+async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_on_gets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2025-11-25: a client MUST respect `retry`."""
+    results: list[Any] = [ResponseLost("The stream ended."), {"content": []}]
+    connection = SimpleNamespace(retry_seconds=45.0, resume_stream=AsyncMock(side_effect=results))
+    position = StreamedPosition(session_id="s", protocol_version="2025-11-25", request_id=1, event_id="e")
+    clock = RecordingClock()
+    call, _ = await open_calls(RECORD.model_copy(update={"position": position, "lease_holder": None}), clock=clock)
+
+    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
+        return await work(connection)
+
+    monkeypatch.setattr(calls, "use_connection", use_connection)
+    await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
+
+    assert call.record.completion == DONE
+    assert clock.pauses == [45.0]
 
 
 class SilentAtFirst:

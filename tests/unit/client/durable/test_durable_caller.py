@@ -1,6 +1,7 @@
 """DurableCaller with a mocked service, or with a target of the test: starts, idempotency keys, failing states, and the end."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import respx
 
 from ringback.client import ConnectionFailed, RingbackClient
 from ringback.client.durable import (
+    CallCancelled,
     CallHandle,
     CallNotStarted,
     DurableCaller,
@@ -68,6 +70,81 @@ async def test_an_api_key_goes_with_a_url_and_is_refused_beside_a_target_that_ha
     assert sent == ["Bearer rbk_key"]
     with pytest.raises(ValueError, match="pass the key there"):
         DurableCaller(McpTarget("http://mcp.example/mcp"), api_key="rbk_key")
+
+
+async def test_a_start_that_only_a_proxy_answered_is_unknown_and_its_handle_starts_it() -> None:
+    responses = [httpx.Response(404, html="<h1>No such application</h1>"), STARTED]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return responses.pop(0) if request.method == "POST" else httpx.Response(200, json=examples.FINISHED_CALL)
+
+    async with create_caller(respond) as caller:
+        with pytest.raises(StartUnknown, match="not as Ringback") as raised:
+            await caller.request_call_tool("echo", upstream="demo")
+        assert await caller.join_call_tool(raised.value.handle, timeout_seconds=WAIT_SECONDS) is not None
+
+
+class RefusedElsewhere(MemoryRequestState):
+    """Another process has created the state, and deletes it before it is read here, because its start was refused."""
+
+    is_deleted = False
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        if not self.is_deleted:
+            self.is_deleted = True
+            return False
+        return await super().write(state, replaces=replaces)
+
+
+async def test_a_request_whose_key_another_process_has_just_given_up_is_made_here() -> None:
+    async with create_caller(start_or_read, RefusedElsewhere()) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", idempotency_key="k1")
+
+    assert handle.call_id == CALL["id"]
+
+
+async def test_a_result_that_nests_as_deep_as_the_service_allows_is_read_by_a_later_join() -> None:
+    """Pydantic's parser of JSON reads 200 levels."""
+    deep = '{"a":' * 230 + "1" + "}" * 230
+    text = f'{{"content": [], "structuredContent": {deep}}}'
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return STARTED
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, content=text, headers={"content-type": "application/json"})
+        return httpx.Response(200, json=examples.FINISHED_CALL)
+
+    state = MemoryRequestState()
+    async with create_caller(respond, state) as caller, create_caller(respond, state) as other:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+        joined = [await each.join_call_tool(handle, timeout_seconds=WAIT_SECONDS) for each in (caller, other)]
+
+    assert joined == [json.loads(text)] * 2
+
+
+async def test_a_join_waits_no_longer_than_half_a_minute_for_a_service_that_asks_for_years() -> None:
+    class RecordingClock(FastClock):
+        async def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+            await super().sleep(seconds)
+
+    pauses: list[float] = []
+    busy = httpx.Response(
+        429, json={}, headers={"content-type": "application/problem+json", "retry-after": "999999999"}
+    )
+    reads = [busy, httpx.Response(200, json={**examples.WORKING_CALL, "status": "cancelled", "outcome": "cancelled"})]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return STARTED if request.method == "POST" else reads.pop(0) if len(reads) > 1 else reads[0]
+
+    client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(respond), clock=FastClock())
+    async with DurableCaller(client, clock=RecordingClock()) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+        with pytest.raises(CallCancelled):
+            await caller.join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
+
+    assert max(pauses) == 30.0
 
 
 async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:

@@ -1,10 +1,12 @@
 """The state managers keep the promises of their Protocol: memory, SQLite and a real Redis."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +19,7 @@ from ringback.client.durable import (
 )
 from ringback.client.durable.conformance import CHECKS, NotConformant, check_state_manager
 from ringback.client.durable.state import StoredState
+from tests.support.limits import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.redis_server import running_redis
 
@@ -166,3 +169,41 @@ async def test_a_closed_sqlite_manager_opens_again(tmp_path: Path) -> None:
 def test_sqlite_needs_a_file(path: str) -> None:
     with pytest.raises(ValueError, match="MemoryRequestState"):
         SQLiteRequestState(path)
+
+
+FORKED: Final = """
+import asyncio, os, sys
+from ringback.client.durable import SQLiteRequestState, StoredState
+
+def make(key):
+    return StoredState(key=key, version="v1", text="{}", expires_at=32_503_680_000.0)
+
+async def read(key):
+    async with SQLiteRequestState(sys.argv[1]) as state:
+        return await state.read(key)
+
+state = SQLiteRequestState(sys.argv[1])
+asyncio.run(state.write(make("parent"), replaces=None))
+reader, writer = os.pipe()
+if (child := os.fork()) == 0:
+    os.read(reader, 1)
+    asyncio.run(state.write(make("child"), replaces=None))
+    os._exit(0)
+asyncio.run(state.aclose())
+os.write(writer, b"x")
+os.waitpid(child, 0)
+print(asyncio.run(read("parent")) is not None, asyncio.run(read("child")) is not None)
+"""
+
+
+def test_what_a_forked_process_writes_into_the_state_of_its_parent_is_in_the_file(tmp_path: Path) -> None:
+    """SQLite forbids to use a connection after a fork: its locks stay with the parent, which then removes the child's log."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path / "calls.db")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ran.stdout, ran.stderr) == ("True True\n", "")

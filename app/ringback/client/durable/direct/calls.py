@@ -221,14 +221,16 @@ class DirectCalls:
         await run_rounds(connection, call, tool, uses_tasks=self._uses_tasks)
 
     async def _resume_stream(self, call: LocalCall, position: StreamedPosition, attempts: int) -> None:
+        """A server that asks for longer pauses than ours gets them (2025-11-25)."""
         read_seconds = streams.READ_TIMEOUT.pause_seconds(attempts)
-        await self._run(
-            call,
+        retry_seconds = await use_connection(
+            self._server,
             lambda connection: streams.resume_stream(connection, call, position, read_seconds=read_seconds),
+            handle=call.handle,
             rejoined=streams.get_session_id(position),
         )
         if call.record.completion is None:
-            await call.clock.sleep(streams.RESUME_BACKOFF.pause_seconds(attempts))
+            await call.clock.sleep(max(streams.RESUME_BACKOFF.pause_seconds(attempts), retry_seconds))
 
     # -- connections --
 

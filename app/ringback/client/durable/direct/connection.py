@@ -195,6 +195,11 @@ class DirectConnection:
             return None
         return LegacySessionId(session_id=self._transport.session_id, protocol_version=self.protocol.protocol_version)
 
+    @property
+    def retry_seconds(self) -> float:
+        """How long the server asks its clients to wait before they read a stream on."""
+        return 0.0 if self._transport is None else self._transport.retry_seconds
+
     def keep_session(self, *, keep: bool) -> None:
         """Whether the server keeps the session after this connection, because a call will be rejoined in it."""
         if self._transport is not None:

@@ -112,20 +112,24 @@ def get_session_id(position: StreamedPosition) -> LegacySessionId:
 
 async def resume_stream(
     connection: DirectConnection, call: LocalCall, position: StreamedPosition, *, read_seconds: float
-) -> None:
-    """Read the stream once. Ends the call unless another resume may bring the response."""
+) -> float:
+    """Read the stream once. Ends the call unless another resume may bring the response.
+
+    Returns how long the server asks its clients to wait before they read on.
+    """
     where = StreamPosition(session=get_session_id(position), request_id=position.request_id, event_id=position.event_id)
     try:
         async with asyncio.timeout(read_seconds):
             result = await connection.resume_stream(where, on_progress=make_progress_callback(call))
     except (TimeoutError, RequestNotSent):
-        return
+        pass
     except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
         await call.complete(completion_from_failure(failure))
     except ResponseLost:
-        return
+        pass
     else:
         await call.complete(completion_from_result(result))
+    return connection.retry_seconds
 
 
 async def cancel_stream(connection: DirectConnection, call: LocalCall, position: StreamedPosition) -> None:
