@@ -32,7 +32,7 @@ from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
 from ringback.services.events.event_demands import DemandedEvents, renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.limits.schema_checks import SchemaCheckLimiter
+from ringback.services.limits.schema_checks import PAYLOADS_REFUSED, SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
 from ringback.suggestions import suggest_name
 
@@ -155,7 +155,7 @@ class EventTypes:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
         if schema is None:
             return
-        with self._check_limiter.measure_check(caller.principal):
+        with self._check_limiter.measure_check(caller.principal, PAYLOADS_REFUSED):
             error = self._payload_schemas.find_schema_error(schema)
         if error is not None:
             raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
