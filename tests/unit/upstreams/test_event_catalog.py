@@ -64,8 +64,12 @@ class CountedEntry(dict[str, Any]):
 def test_a_list_of_types_is_read_once_however_many_names_are_sought_in_it_and_again_when_it_is_replaced() -> None:
     """A webhook may name 256 types, and each poll names one: an upstream that lists thousands would block the service."""
     listed = [CountedEntry(name=f"order.{number}") for number in range(3)]
+
+    def list_entries(_listing: object) -> list[CountedEntry]:
+        return listed
+
     upstream = ListedUpstream({"events": {}}, Isolation.SHARED)
-    upstream.catalog_cache.get_entries = lambda _listing: listed
+    upstream.catalog_cache.get_entries = list_entries
     catalog = UpstreamEventCatalog({"shop": upstream})
 
     found = [catalog.find_event_type(f"shop/order.{number}") for number in (0, 1, 2, 3)]
