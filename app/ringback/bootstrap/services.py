@@ -75,6 +75,7 @@ def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
     new_calls = NewCallWriter(ids=ids, tokens=parts.resume_tokens, registrations=registrations)
     return Services(
         body_admission=BodyAdmission(clock=clock),
+        check_limiter=shared.check_limiter,
         calls=_build_calls(parts, config, shared, new_calls),
         bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=quotas),
         input_answers=InputAnswers(store, recorder, RequestedSchemas(), shared.check_limiter),

@@ -1,9 +1,9 @@
 """The CPU time of checks against JSON Schemas.
 
 A principal chooses both the schema of its events and their data: a request of a hundred bytes can take all the steps that a
-check may have, a tenth of a second, during which no other request is served (`upstreams.json_schema`). The schema of a tool or
-of a question is the upstream's, and 16 KB of arguments take a third of that time. So the checks of one principal have a
-limited part of each second.
+check may have, a tenth of a second, during which no other request is served (`upstreams.json_schema`). The schema of a tool, an
+event type or a question is the upstream's, and 16 KB of arguments take a third of that time. So the checks of one principal
+have a limited part of each second.
 """
 
 import math
@@ -26,6 +26,9 @@ PAYLOADS_REFUSED: Final = (
 ARGUMENTS_REFUSED: Final = (
     "The arguments of your calls take too much time to check. Nothing was done. Wait, or send large data as one text, or by "
     "reference."
+)
+INTERESTS_REFUSED: Final = (
+    "The arguments of your event requests take too much time to check. Nothing was done. Wait, or send shorter ones."
 )
 ANSWERS_REFUSED: Final = "Your answers take too much time to check. Nothing was done. Wait, or send shorter ones."
 
