@@ -53,7 +53,26 @@ async def test_a_name_that_another_thing_has_is_not_given_again(store: Store) ->
 
 
 async def test_an_upstream_cannot_fill_the_store_with_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_names, "STORED_ALIASES_MAX", 2)
+    monkeypatch.setattr(joined_names, "STORED_ALIASES_MAX", 4)
     names = await ToolAliases(store).assign_aliases("tools", [("git", f"odd.{number}") for number in range(4)])
     assert [name is not None for name in names] == [True, True, False, False]
     assert len(await store.read(lambda tx: tx.tool_aliases.list_all())) == 2
+
+
+async def test_an_upstream_with_many_odd_names_leaves_room_for_those_of_others_and_is_logged_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(joined_names, "STORED_ALIASES_MAX", 4)
+    aliases, odd = ToolAliases(store), [("odd", f"name.{number}") for number in range(6)]
+    given = await aliases.assign_aliases("tools", [*odd, ("git", "a.b")])
+
+    async def refuse(*_: object) -> None:
+        raise AssertionError("a list whose names have no room writes nothing")
+
+    monkeypatch.setattr(store, "write", refuse)
+    assert await aliases.assign_aliases("tools", [*odd, ("git", "a.b")]) == given
+    assert [name is not None for name in given] == [True, True, False, False, False, False, True]
+    assert await ToolAliases(store).assign_aliases("tools", [*odd, ("git", "a.b")]) == given
+    logged = [record.__dict__["joined_name"] for record in caplog.records if record.getMessage() == "joined.no_name"]
+    assert logged[:4] == [shorten_alias(*each) for each in odd[2:]]
+    assert len(logged) == 8, "each node writes each name once"

@@ -31,6 +31,7 @@ from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
@@ -77,7 +78,7 @@ class CallInStore(RuleBasedStateMachine):
         self.model = CallModel()
         self.keys_ever: list[str] = []
         store, recorder = self.engine.store, self.engine.recorder
-        self.answers = InputAnswers(store, recorder, RequestedSchemas())
+        self.answers = InputAnswers(store, recorder, RequestedSchemas(), SchemaCheckLimiter(clock=self.clock))
         self.calls = Calls(
             store=store,
             clock=self.clock,

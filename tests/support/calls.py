@@ -7,12 +7,13 @@ from typing import Any
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_rows import CallChange
-from ringback.domain.clock import seconds
+from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.inputs import InputAnswer
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.domain.signals import call_cancel_topic
 from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.builders import make_call
@@ -72,7 +73,9 @@ async def wait_for_input_request(engine: Engine, call: Call) -> Call:
 async def answer_call(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
     """Answer as the call's principal, through the service."""
     owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
-    return await InputAnswers(engine.store, engine.recorder, RequestedSchemas()).answer_input(owner, call.id, responses)
+    return await InputAnswers(
+        engine.store, engine.recorder, RequestedSchemas(), SchemaCheckLimiter(clock=SystemClock())
+    ).answer_input(owner, call.id, responses)
 
 
 async def request_cancel(engine: Engine, call: Call) -> None:

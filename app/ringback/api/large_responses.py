@@ -1,7 +1,7 @@
 """ASGI middleware that limits the memory of large responses and writes them in pieces.
 
 The size of a response is known from its Content-Length, or from one event of a stream. Beyond the limits of
-`services.limits.unread_responses` the first is refused with a problem document, and the second ends its stream: its client
+`services.limits.unread_responses` the first is refused with the error of the limit, and the second ends its stream: its client
 reads on from its last event, or asks for its call again.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringback.api.problems import problem_response
+from ringback.api.problems import error_response
 from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.principal import Caller
 from ringback.loop_turns import LoopTurns
@@ -88,7 +88,7 @@ class _LargeResponse:
         except (QuotaExceeded, Unavailable) as error:
             self._is_refused = True
             drop_response_hook(self._scope["state"])
-            await problem_response(error)(self._scope, self._receive, self._send)
+            await error_response(self._scope, error)(self._scope, self._receive, self._send)
         else:
             await self._send(message)
 

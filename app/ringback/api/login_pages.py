@@ -33,7 +33,7 @@ from ringback.api.browser_forms import (
 from ringback.api.context import ApiConfig
 from ringback.api.http_errors import OriginNotAllowed, UnknownPath
 from ringback.api.login_cookies import LoginCookies
-from ringback.api.problems import problem_response, status_for
+from ringback.api.problems import add_retry_after, problem_response, status_for
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import RingbackError, UnknownLogin
@@ -129,7 +129,8 @@ class LoginPages:
             caller = await self._authenticate(request)
             started = await self._services.upstream_logins.start_login(caller, upstream)
         except RingbackError as problem:
-            return self._render_form(upstream, error=problem.detail, status=status_for(type(problem)))
+            form = self._render_form(upstream, error=problem.detail, status=status_for(type(problem)))
+            return add_retry_after(form, problem)
         return self._send_browser_on(upstream, started)
 
     async def receive_redirect(self, request: Request) -> Response:
@@ -198,6 +199,7 @@ class LoginPages:
 
 
 def _show_problem(problem: RingbackError) -> Response:
-    return render_page(
+    page = render_page(
         "login_problem.html", status_code=status_for(type(problem)), title="The sign-in failed", detail=problem.detail
     )
+    return add_retry_after(page, problem)

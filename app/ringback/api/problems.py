@@ -137,7 +137,7 @@ def problem_response(error: errors.RingbackError) -> Response:
 def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]:
     match error:
         case errors.QuotaExceeded():
-            return {"Retry-After": str(error.retry_after_seconds)}
+            return {_RETRY_AFTER: str(error.retry_after_seconds)}
         case MethodNotAllowed():
             return {"Allow": ", ".join(error.extra["allow"])}
         case errors.StreamEnded():
@@ -150,9 +150,17 @@ def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]
             return _HEADERS_BY_STATUS.get(status, {})
 
 
+def add_retry_after(response: Response, error: errors.RingbackError) -> Response:
+    """The page that shows this error, with the header that says when to send the request again, if the error has one."""
+    if (seconds := _problem_headers(error, status_for(type(error))).get(_RETRY_AFTER)) is not None:
+        response.headers[_RETRY_AFTER] = seconds
+    return response
+
+
+_RETRY_AFTER: Final = "Retry-After"
 _HEADERS_BY_STATUS: Final[dict[int, dict[str, str]]] = {
     401: {"WWW-Authenticate": "Bearer"},
-    503: {"Retry-After": str(RETRY_AFTER_SECONDS)},
+    503: {_RETRY_AFTER: str(RETRY_AFTER_SECONDS)},
 }
 
 

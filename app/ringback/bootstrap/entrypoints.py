@@ -125,6 +125,7 @@ def _build_gateway(
         lifecycle=services.lifecycle,
         quotas=components.quotas,
         body_admission=services.body_admission,
+        check_limiter=services.check_limiter,
         catalog=components.upstreams.tool_catalog,
         upstream_controls=services.upstream_controls,
         proxy=components.upstreams.proxy,

@@ -75,9 +75,10 @@ def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
     new_calls = NewCallWriter(ids=ids, tokens=parts.resume_tokens, registrations=registrations)
     return Services(
         body_admission=BodyAdmission(clock=clock),
+        check_limiter=shared.check_limiter,
         calls=_build_calls(parts, config, shared, new_calls),
         bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=quotas),
-        input_answers=InputAnswers(store, recorder, RequestedSchemas()),
+        input_answers=InputAnswers(store, recorder, RequestedSchemas(), shared.check_limiter),
         task_adoption=TaskAdoption(
             store=store, tasks=parts.task_lookup, new_calls=new_calls, quotas=quotas, lifecycle=lifecycle
         ),
@@ -157,6 +158,7 @@ def _build_calls(
         quotas=parts.quotas,
         attended_calls=parts.attended_calls,
         upstream_controls=shared.upstream_controls,
+        check_limiter=shared.check_limiter,
         wait_seconds_max=config.wait_seconds_max,
     )
     return Calls(

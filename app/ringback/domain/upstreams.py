@@ -1,7 +1,7 @@
 """Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -183,6 +183,7 @@ class ToolCatalog(Protocol):
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
         work: CheckWork | None = None,
+        measure: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` if the call is not possible.
 
@@ -190,7 +191,7 @@ class ToolCatalog(Protocol):
 
         An upstream outside `visible_upstreams` (None: all) is reported like one that does not exist. While an upstream cannot
         be reached, nothing is refused: the call is queued and checked when it runs. Nor are arguments beyond the limit of
-        `work`, which the tool itself checks.
+        `work`, which the tool itself checks. `measure` is entered around each check of the arguments.
         """
         ...
 

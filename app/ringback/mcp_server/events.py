@@ -28,6 +28,7 @@ from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, error_code
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION, EventMethod, advertise_events
 from ringback.services.events.event_errors import to_event_error
+from ringback.services.limits.schema_checks import INTERESTS_REFUSED
 from ringback.waits import wait_first
 
 
@@ -63,6 +64,9 @@ class GatewayEventMethods:
             get_principal=lambda context: context.caller.principal,
             find_argument_error=lambda descriptor, arguments: gateway.find_argument_error(
                 descriptor.input_schema, arguments
+            ),
+            measure_check=lambda context: gateway.check_limiter.measure_check(
+                context.caller.principal, INTERESTS_REFUSED
             ),
             find_url_error=gateway.find_callback_url_error,
             wait_seconds_max=gateway.config.wait_seconds_max,

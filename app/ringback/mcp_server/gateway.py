@@ -37,6 +37,7 @@ from ringback.services.events.events import Events
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.logins.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
@@ -93,6 +94,7 @@ class Gateway:
     lifecycle: Lifecycle
     quotas: QuotaEnforcer
     body_admission: BodyAdmission
+    check_limiter: SchemaCheckLimiter
     catalog: ToolCatalog
     upstream_controls: UpstreamControls
     proxy: UpstreamProxyPort

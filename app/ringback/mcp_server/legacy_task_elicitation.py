@@ -1,7 +1,8 @@
 """Sends the questions of a legacy task to the client that waits in tasks/result, as `elicitation/create`.
 
 Each waiting tasks/result sends all open questions, so a client that lost its stream gets them again when it reconnects. The
-first answer counts, wherever it comes from; the same question on other streams is then cancelled.
+first answer counts, wherever it comes from; the same question on other streams is then cancelled. The wait of a client that has
+disconnected ends: if it comes back, its request is handled again, and an answer that it still sends is stored in the call.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ from ringback.mcp_server.task_serializer import related_task_meta
 from ringback.waits import wait_first
 
 RESULT_WAITERS_MAX: Final = 8
-"""tasks/result requests of one session that wait for the same task. A broken stream leaves its request behind unnoticed, so a
-new request of the session replaces the oldest one.
+"""tasks/result requests of one session that wait for the same task. A broken connection may be noticed late, so a new request
+of the session replaces the oldest one.
 """
 
 
@@ -66,12 +67,17 @@ class LegacyTaskElicitation:
         elicitation_task = asyncio.ensure_future(self._elicit_open_requests())
         try:
             await wait_first(
-                asyncio.shield(elicitation_task), superseded.wait(), self._gateway.lifecycle.shutdown_event.wait()
+                asyncio.shield(elicitation_task),
+                superseded.wait(),
+                self._context.request_closed.wait(),
+                self._gateway.lifecycle.shutdown_event.wait(),
             )
             if superseded.is_set():
                 raise MCPError(INTERNAL_ERROR, "Newer requests of this session wait for the task's result.")
             if elicitation_task.done():
                 elicitation_task.result()
+            elif self._context.request_closed.is_set():
+                raise MCPError(INTERNAL_ERROR, "The connection of this request was lost. The task continues.")
         finally:
             await end_tasks([elicitation_task, *self._elicitations.values()])
 

@@ -27,10 +27,12 @@ async def poll_until(
     clock: Clock,
     lifecycle: Lifecycle,
     known: T | None = None,
+    pause_seconds: float = 0.0,
 ) -> T:
     """Return the last value of `read`: when `is_done` holds, after `wait_seconds`, or when the service shuts down.
 
-    `known` is what `read` would return now, if the caller is sure of it; the first read is then left out.
+    `known` is what `read` would return now, if the caller is sure of it; the first read is then left out. After a signal,
+    the next read comes `pause_seconds` later: signals in quick succession cause one read.
     """
     ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
     with signals.listen(*topics) as waiter:
@@ -42,5 +44,7 @@ async def poll_until(
                 if is_done(value) or left <= 0 or lifecycle.shutdown_flag.is_set():
                     return value
                 await waiter.wait(min(left, POLL_INTERVAL_SECONDS))
+                if pause_seconds > 0:
+                    await clock.sleep(min(pause_seconds, left))
         finally:
             lifecycle.shutdown_flag.remove_callback(waiter.notify)

@@ -27,6 +27,7 @@ from ringback.services.events.events import Events
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.live import LiveLists
 from ringback.services.logins.upstream_logins import UpstreamLogins
 from ringback.services.lookups import Lookups
@@ -74,3 +75,4 @@ class Services:
     erasures: Erasures
     lifecycle: Lifecycle
     body_admission: BodyAdmission
+    check_limiter: SchemaCheckLimiter

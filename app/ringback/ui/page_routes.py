@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.browser_forms import is_own_form, read_form_fields
-from ringback.api.problems import status_for
+from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.errors import Forbidden, Gone, NotFound, RingbackError, Unauthenticated
 from ringback.domain.ids import is_well_formed_id
 from ringback.ui.context import UiContext
@@ -98,7 +98,7 @@ class PageRoutes:
 
     def show_problem(self, problem: RingbackError, viewer: Viewer | None, *, in_portal: bool = False) -> Response:
         """`in_portal`: in the frame of a product, whose link does not count any more."""
-        return self._renderer.render_page(
+        page = self._renderer.render_page(
             "problem.html",
             viewer,
             title=problem.title(),
@@ -106,6 +106,7 @@ class PageRoutes:
             in_portal=in_portal or (viewer is not None and viewer.is_portal),
             detail=problem.detail,
         )
+        return add_retry_after(page, problem)
 
     def _require_own_form(self, request: Request, viewer: Viewer, form: Form) -> None:
         """Raise `Forbidden` unless a page of the dashboard for this viewer sent the form."""

@@ -21,6 +21,7 @@
         └──▶ catalog             cached lists, and the check of arguments before a call
     proxy           lists and requests that the MCP gateway passes through
     principal_units  writes for many principals, a unit of work for each
+    request_turns   how many of these requests one principal has at an upstream at once
     subscriptions   list and resource changes, for gateway clients and webhooks
     events          events of upstreams that offer MCP Events
     oauth           access tokens for upstreams, and logins with a browser

@@ -28,6 +28,7 @@ from ringback.upstreams.catalog.tool_catalog import (
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
+from ringback.upstreams.request_turns import RequestTurns
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 
@@ -36,7 +37,7 @@ PROXIED_METHODS: Final = frozenset({"resources/read", "prompts/get", "completion
 CONNECT_WAIT_SECONDS: Final = 5.0
 """How long a request waits for an upstream that is connecting."""
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
-"""For a response, which may be a large file; the usual timeout of MCP clients."""
+"""For a turn and a response, which may be a large file; the usual timeout of MCP clients."""
 
 
 class UpstreamProxy:
@@ -52,6 +53,7 @@ class UpstreamProxy:
         self._connections = connections
         self._change_notifications = change_notifications
         self._resource_subscriptions = resource_subscriptions
+        self._turns = RequestTurns()
 
     def get_owner(self, upstream: str, principal: Principal) -> Principal:
         return self._connections.get_owner(upstream, principal)
@@ -93,9 +95,10 @@ class UpstreamProxy:
         await self._connections.check_login(upstream, principal)
         with self._use_connection(upstream, principal) as connection:
             _check_proxied_request(method, params)
+            turns = self._turns.get_turns(upstream, principal, max_concurrent=connection.config.max_concurrent)
             try:
                 with connection.track_request():
-                    async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                    async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS), turns:
                         return await _send_with_retry(connection, method, params, client_capabilities)
             except UpstreamError as error:
                 raise UpstreamErrorResponse(error.error) from None

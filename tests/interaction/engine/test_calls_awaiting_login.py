@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
-from ringback.domain.clock import seconds
+from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.event import EventName
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.ports import Transaction
@@ -19,6 +19,7 @@ from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
 from ringback.protocol.errors import LoginRequired
 from ringback.services.calls.cancellation import cancel_open_call
 from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, continue_resumption, resume_orphans
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from tests.support.builders import make_call
@@ -243,7 +244,7 @@ async def test_a_call_whose_login_is_still_used_goes_on_waiting(
 
 
 async def answer(engine: Engine, call: Call, action: str) -> Call:
-    answers = InputAnswers(engine.store, engine.recorder, RequestedSchemas())
+    answers = InputAnswers(engine.store, engine.recorder, RequestedSchemas(), SchemaCheckLimiter(clock=SystemClock()))
     return (await answers.answer_input(CALLER, call.id, {LOGIN_REQUEST_KEY: {"action": action}})).call
 
 

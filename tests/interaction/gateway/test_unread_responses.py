@@ -8,7 +8,7 @@ from ringback.api.context import ApiConfig
 from ringback.mcp_server.tool_export import PENDING_KEY
 from ringback.services.limits.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
-from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 from tests.support.upstreams import wait_until_true
 
 LARGE: Json = {"text": "x" * 600_000}
@@ -47,3 +47,21 @@ async def test_a_large_result_is_left_out_of_the_response_and_read_when_earlier_
             assert "small" in small["content"][0]["text"]
             assert any(LARGE["text"] in part["text"] for part in read["content"])
     await wait_until_true(lambda: unread.unread_bytes == 0)
+
+
+async def test_another_large_response_is_refused_with_a_json_rpc_error_that_says_what_to_do(
+    gate: GatewayHarness, unread: UnreadResponses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of MCP show no other body than a JSON-RPC error."""
+    monkeypatch.setattr("ringback.services.limits.unread_responses.LARGE_RESPONSE_BYTES", 1)
+    async with gate.open_legacy_session("plain", principal="reader") as session:
+        for client in (await gate.make_modern_client("plain", principal="reader"), session):
+            unread.reserve_bytes("reader", PRINCIPAL_UNREAD_BYTES_MAX)
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await client.request("tools/list", {})
+            unread.release_bytes("reader", PRINCIPAL_UNREAD_BYTES_MAX)
+
+            assert refused.value.status == 429
+            assert "have not read" in refused.value.message
+            assert refused.value.data["quota"] == "unread_response_bytes"
+            assert (await client.request("tools/list", {}))["tools"]

@@ -7,10 +7,13 @@ from typing import Final
 
 import pytest
 
+from ringback.domain.rate_limiter import RateLimit
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
+from ringback.services.limits import schema_checks
 from tests.interaction.gateway_events_hostile.conftest import (
     CALLBACK_ENDPOINT_ERROR,
     FINISHED,
+    INVALID_PARAMS,
     NOT_FOUND,
     RESOURCE_EXHAUSTED,
     EventsGate,
@@ -200,3 +203,21 @@ async def test_two_principals_with_one_url_have_subscriptions_of_their_own(gate:
     assert len(set(ids)) == 2
     assert [event["data"]["call_id"] for event in events_of(shared)] == [call_id, second]
     assert {request.headers["x-mcp-subscription-id"] for request in shared.requests[2:]} == {ids[0]}
+
+
+@pytest.mark.parametrize("method", ["events/poll", "events/stream", "events/subscribe"])
+async def test_requests_are_refused_while_the_arguments_of_earlier_ones_took_too_long_to_check(
+    gate: EventsGate, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The schema of an upstream's event type may make a check of 16 KB last for 30 ms, in which nobody else is served."""
+    before, checked, neighbour = gate.count_rows(), f"checked-{method}", f"neighbour-{method}"
+    monkeypatch.setattr(schema_checks, "CHECK_RATE", RateLimit(per_second=0.001, burst=1))
+    wrong = {**make_subscription(receiver.url("/checked")), "arguments": {"call_id": 7}}
+
+    errors = [(await gate.send(method, wrong, principal=each))["error"] for each in (checked, checked, neighbour)]
+
+    assert [error["code"] for error in errors] == [INVALID_PARAMS, RESOURCE_EXHAUSTED, INVALID_PARAMS]
+    assert errors[1]["data"]["limit"] == "schema_checks"
+    assert errors[1]["data"]["retryAfterMs"] > 0
+    assert gate.count_rows() == before
+    assert receiver.requests == []

@@ -268,7 +268,7 @@ async def test_a_changed_schema_is_warned_about_unless_it_only_has_more_properti
 
 async def test_the_number_of_declared_types_is_bounded(alice: httpx.AsyncClient) -> None:
     for number in range(PUBLISHED_TYPES_MAX):
-        assert (await declare(alice, f"order.n{number}")).status_code == 200
+        assert (await declare(alice, f"order.n{number}")).status_code == 201
 
     refused = await alice.post("/v1/events", json=PAID)
 
@@ -329,3 +329,17 @@ async def test_an_erased_principal_leaves_no_event_types(service: ServiceUnderTe
 
     assert (await operator.get(erased.headers["location"])).json()["state"] == "finished"
     assert find_private_text(service, "private-") == []
+
+
+async def test_a_declaration_creates_a_type_or_replaces_it_and_one_that_changes_nothing_is_no_change(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """A program declares its types at every start."""
+    created, again = await declare(alice, description="Paid."), await declare(alice, description="Paid.")
+    replaced = await declare(alice, description="An order is paid.")
+
+    assert [each.status_code for each in (created, again, replaced)] == [201, 200, 200]
+    assert again.json() == created.json()
+    assert replaced.json()["description"] == "An order is paid."
+    entries = (await alice.get("/v1/audit")).json()["entries"]
+    assert [each["operation"] for each in entries].count("declare_event_type") == 2

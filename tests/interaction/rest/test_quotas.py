@@ -13,8 +13,10 @@ from ringback.admission import AdmissionGate
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.jsontext import dumps
 from ringback.domain.principal import ALL_SCOPES, Principal
+from ringback.protocol.mcp_events.errors import EventError, EventErrorName
 from ringback.services.limits.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, ServiceUnderTest, running_service
+from tests.support.subscriptions import CLIENT, make_request
 
 PAID: dict[str, Any] = {"name": "order.paid", "data": {"order": 7}}
 REPORT = {"key": "one", "upstream": "elsewhere", "tool": "build", "arguments": {"a": 1}}
@@ -256,6 +258,38 @@ async def test_bodies_of_callbacks_are_bounded_until_they_expire(tmp_path: Path)
         service.clock.advance(15 * 86400)
         await service.run_janitor()
         assert (await start(alice)).status_code == 202
+
+
+async def test_earlier_events_and_tests_are_not_delivered_again_and_again_above_the_quota(tmp_path: Path) -> None:
+    """Each subscription or webhook that begins with earlier events has a body for each of them, also if it ends at once."""
+    url = f"{CALLBACK_URL}?mcp_event_subscription=1"
+    async with running_service(tmp_path, quotas=Quotas(delivery_bytes=1)) as service:
+        alice, subscriptions = await service.create_client("alice"), service.services.event_subscriptions
+        beginning = (await alice.get("/v1/events")).json()["cursor"]
+        earlier, call_id = [(await start(alice)).json()["call"]["id"] for _ in range(2)]
+        await service.finish_call(earlier)
+        live = await subscriptions.subscribe(CLIENT, make_request(url=f"{url}&live", cursor=None))
+        webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+        await service.finish_call(call_id)  # its callbacks use up the quota
+        before = service.count_rows()
+
+        for refused in (
+            make_request(url=f"{url}&new", cursor=beginning),
+            make_request(url=f"{url}&live", cursor=beginning),
+        ):
+            with pytest.raises(EventError) as error:
+                await subscriptions.subscribe(CLIENT, refused)
+            assert error.value.name is EventErrorName.RESOURCE_EXHAUSTED
+            assert (error.value.data or {})["limit"] == "delivery_bytes"
+        for_call = {"url": CALLBACK_URL, "call_id": call_id}
+        assert_quota_exceeded(await alice.post("/v1/webhooks", json=for_call), "delivery_bytes")
+        assert_quota_exceeded(await alice.post(f"/v1/webhooks/{webhook}/test"), "delivery_bytes")
+
+        after = service.count_rows()
+        tables = ("webhooks", "subscriptions", "deliveries", "catch_ups", "audit_entries")
+        assert {table: after[table] for table in tables} == {table: before[table] for table in tables}
+        refreshed = await subscriptions.subscribe(CLIENT, make_request(url=f"{url}&live", cursor=None))
+        assert refreshed.id == live.id
 
 
 async def list_event_names(client: httpx.AsyncClient) -> list[str]:

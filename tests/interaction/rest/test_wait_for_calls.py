@@ -1,13 +1,18 @@
 """Waiting for several calls in one request."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
 
+from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.services.calls.call_reads import get_own_call
+from ringback.services.calls.calls import JOINED_AT_ONCE_MAX
 from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest
+from tests.support.upstreams import wait_until_true
 
 pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("only_rings")]
 
@@ -62,6 +67,38 @@ async def test_waiting_for_all_wakes_at_the_last_end(service: ServiceUnderTest, 
             await service.finish_call(call_id)
 
     assert waiting.result()["done"]
+
+
+async def test_calls_that_have_ended_are_not_read_again_and_many_calls_are_read_beside_the_event_loop(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, scans, scan = Counter[str](), list[str](), service.store.scan
+
+    async def count_read(tx: Any, principal: Any, call_id: str) -> Call:
+        reads[call_id] += 1
+        return await get_own_call(tx, principal, call_id)
+
+    async def count_scan(principal: Any, work: Any) -> Any:
+        scans.append(principal)
+        return await scan(principal, work)
+
+    monkeypatch.setattr("ringback.services.calls.calls.get_own_call", count_read)
+    monkeypatch.setattr(service.store, "scan", count_scan)
+    calls = [await start(alice) for _ in range(JOINED_AT_ONCE_MAX + 1)]
+    for call_id in calls[1:]:
+        await service.finish_call(call_id)
+    async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(wait_for_calls(alice, *calls, *calls, mode="all", wait_seconds=LONG))
+        await wait_until_true(lambda: reads[calls[-1]] > 0)
+        await service.finish_call(calls[0])
+
+    assert waiting.result()["done"]
+    assert reads[calls[0]] >= 2
+    assert {reads[call_id] for call_id in calls[1:]} == {1}
+    assert set(scans) == {"alice"}
+    scans.clear()
+    await wait_for_calls(alice, *calls[:JOINED_AT_ONCE_MAX])
+    assert scans == []
 
 
 async def test_a_wait_that_is_over_shows_the_calls_as_they_are(alice: httpx.AsyncClient) -> None:

@@ -272,6 +272,24 @@ def cookie_header(http: httpx.AsyncClient) -> dict[str, str]:
     return {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in http.cookies.jar)}
 
 
+async def test_a_request_for_the_headers_of_a_live_list_ends_at_once_and_follows_nothing(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that carries no body would stay open for the time of a stream, and count as one."""
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 1000.0)
+    person = await sign_in(service, "alice")
+
+    async with serving_api(service.app) as url, httpx.AsyncClient(timeout=WAIT_SECONDS) as browser:
+        answers = [
+            await browser.head(f"{url}/ui{path}", headers=cookie_header(person.http))
+            for path in ("/calls/live", "/live")
+        ]
+
+    for answer in answers:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert service.services.live_lists.list_count == 0
+
+
 async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     service.services.lifecycle.begin_shutdown()

@@ -8,8 +8,9 @@ import mcp_types as types
 import pytest
 
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
+from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamErrorResponse
-from tests.support.examples import ALICE
+from tests.support.examples import ALICE, BOB
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, parametrize_eras, serving_proxy
 from tests.support.upstreams import (
@@ -19,6 +20,7 @@ from tests.support.upstreams import (
     make_python_config,
     open_upstreams,
     serving,
+    wait_until_true,
 )
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
@@ -77,6 +79,47 @@ async def test_a_request_that_waits_while_the_configuration_is_replaced_gets_its
         prompt = await asyncio.wait_for(waiting, WAIT_SECONDS)
 
     assert prompt["messages"][0]["content"]["text"] == "review: {}"
+
+
+class CrowdedLibrary(SlowLibrary):
+    """Notes for whom each prompt is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: list[str] = []
+
+    async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        self.readers.append((params.arguments or {})["of"])
+        return await super()._get_prompt(_context, params)
+
+
+@parametrize_eras
+async def test_a_principal_has_half_as_many_requests_at_an_upstream_as_it_takes_calls_and_leaves_room_for_others(
+    era: str,
+) -> None:
+    library = CrowdedLibrary()
+    async with (
+        serving(library.app(era)) as server,
+        open_upstreams(replace(make_http_config(server.url, name=UPSTREAM_NAME), max_concurrent=4)) as upstreams,
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, Listing.PROMPTS)
+
+        def request(principal: Principal) -> asyncio.Future[Any]:
+            params = {"name": "review", "arguments": {"of": principal}}
+            send = upstreams.proxy.send_request(UPSTREAM_NAME, "prompts/get", params, principal=principal)
+            return asyncio.ensure_future(send)
+
+        waiting = [request(ALICE) for _ in range(5)]
+        await wait_until_true(lambda: library.readers.count(ALICE) >= 2)
+        waiting.append(request(BOB))
+        await wait_until_true(lambda: BOB in library.readers)
+        before = sorted(library.readers)
+        library.release.set()
+        await asyncio.gather(*waiting)
+
+    assert before == [ALICE, ALICE, BOB]
+    assert sorted(library.readers) == [*[ALICE] * 5, BOB]
 
 
 @parametrize_eras

@@ -179,7 +179,7 @@ async def test_a_response_of_any_endpoint_beyond_the_limit_becomes_a_problem_and
         await Response(b"page" * SIZE)(scope, receive, send)
         bench.hooks_left += response_written_hook(scope["state"]) is not None
 
-    scope: Scope = {"type": "http", "method": "GET", "state": {}, "client": ("192.0.2.1", 1)}
+    scope: Scope = {"type": "http", "path": "/v1/calls", "method": "GET", "state": {}, "client": ("192.0.2.1", 1)}
     await LargeResponseMiddleware(app, responses=bench.responses)(scope, _receive, (reader := Reader()).send)
     assert (reader.status, bench.hooks_left) == (429, 0)
     assert b"Read them or close the connections" in reader.body

@@ -15,6 +15,7 @@ from ringback.mcp_server.legacy_task_elicitation import RESULT_WAITERS_MAX, Lega
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.lifecycle import Lifecycle
 from tests.support.builders import make_call
+from tests.support.limits import WAIT_SECONDS
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class FakeTaskSession:
     """The part of a RequestContext that the waiting needs."""
 
     mcp_session_id: str = "session-1"
+    request_closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -40,10 +42,11 @@ class SilentCallChanges:
         return None
 
 
-def create_elicitation(service: FakeTaskService, calls: SilentCallChanges) -> LegacyTaskElicitation:
-    return LegacyTaskElicitation(
-        cast("Gateway", service), cast("RequestContext", FakeTaskSession()), cast("CallChanges", calls)
-    )
+def create_elicitation(
+    service: FakeTaskService, calls: SilentCallChanges, session: FakeTaskSession | None = None
+) -> LegacyTaskElicitation:
+    context = cast("RequestContext", session or FakeTaskSession())
+    return LegacyTaskElicitation(cast("Gateway", service), context, cast("CallChanges", calls))
 
 
 async def test_the_end_of_a_task_ends_the_wait() -> None:
@@ -57,6 +60,15 @@ async def test_a_stopping_service_ends_every_wait() -> None:
     service, calls = FakeTaskService(), SilentCallChanges()
     service.lifecycle.begin_shutdown()
     await create_elicitation(service, calls).run(asyncio.Event())
+    assert not calls.ended.is_set()
+
+
+async def test_the_wait_of_a_client_that_has_disconnected_ends() -> None:
+    """A task may run for weeks, and a session does not cancel the handlers of requests whose connections are gone."""
+    session, calls = FakeTaskSession(), SilentCallChanges()
+    session.request_closed.set()
+    with pytest.raises(MCPError, match="connection"):
+        await asyncio.wait_for(create_elicitation(FakeTaskService(), calls, session).run(asyncio.Event()), WAIT_SECONDS)
     assert not calls.ended.is_set()
 
 

@@ -44,7 +44,9 @@ class FakePoll:
         self.clock = FakeClock()
         self.lifecycle = Lifecycle()
 
-    async def wait(self, wait_seconds: float, *, read: Callable[[], Awaitable[bool]] | None = None) -> bool:
+    async def wait(
+        self, wait_seconds: float, *, read: Callable[[], Awaitable[bool]] | None = None, pause_seconds: float = 0.0
+    ) -> bool:
         return await poll_until(
             read or self.value.read_value,
             bool,
@@ -53,6 +55,7 @@ class FakePoll:
             wait_seconds=wait_seconds,
             clock=self.clock,
             lifecycle=self.lifecycle,
+            pause_seconds=pause_seconds,
         )
 
 
@@ -77,6 +80,27 @@ async def test_a_notification_makes_the_poll_read_again() -> None:
         poll.signals.notify([TOPIC])
 
     assert task.result()
+
+
+async def test_notifications_in_quick_succession_make_the_poll_read_once_again() -> None:
+    poll, paused, go_on = FakePoll(), list[float](), asyncio.Event()
+
+    class Pausing(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            paused.append(seconds)
+            await go_on.wait()
+
+    poll.clock = Pausing()
+    task = asyncio.create_task(poll.wait(60.0, pause_seconds=0.5))
+    await poll.value.wait_for_reads(1)
+    for _ in range(5):
+        poll.signals.notify([TOPIC])
+        await asyncio.sleep(0)
+    poll.value.is_set = True
+    go_on.set()
+
+    assert await asyncio.wait_for(task, WAIT_SECONDS)
+    assert (poll.value.read_count, paused) == (2, [0.5])
 
 
 async def test_an_existing_value_is_returned_at_once() -> None:

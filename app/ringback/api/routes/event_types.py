@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
@@ -26,9 +26,17 @@ async def list_event_types(services: ServicesDep, caller: CallerDep) -> EventTyp
     )
 
 
-@router.put("/{name}", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.QuotaExceeded))
+@router.put(
+    "/{name}",
+    status_code=201,
+    response_description="The type was declared.",
+    responses={
+        200: {"model": EventTypeView, "description": "The type was declared before, and is as the request says now."},
+        **problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.QuotaExceeded),
+    },
+)
 async def declare_event_type(
-    name: EventTypeName, body: DeclareEventTypeBody, services: ServicesDep, caller: CallerDep
+    name: EventTypeName, body: DeclareEventTypeBody, services: ServicesDep, caller: CallerDep, response: Response
 ) -> EventTypeView:
     """Declare a type of events that you publish, so that webhooks and MCP clients can subscribe to it before its first event.
 
@@ -36,6 +44,8 @@ async def declare_event_type(
     incompatible one a new name. `warning` names a change that is no addition.
     """
     declared = await services.event_types.declare_event_type(caller, body.to_declaration(name))
+    if not declared.is_new:
+        response.status_code = 200
     return EventTypeView.from_type(declared.event_type.to_event_type(), warning=declared.warning)
 
 

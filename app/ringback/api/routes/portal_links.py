@@ -39,7 +39,8 @@ async def create_portal_link(
     """Create a link that shows your pages of the dashboard, or those of one client session, to people without a key.
 
     The pages are read-only. A product may embed them, if its origin is in `RINGBACK_PORTAL_ORIGINS`. The link ends at its
-    expiry, when it is deleted, and when your key is revoked or expires.
+    expiry, when it is deleted, and when your key is revoked or expires. A link that was made with an access token does not end
+    with the token.
     """
     created = await services.portal_links.create_link(
         caller, client_session_id=body.client_session_id, lifetime_seconds=body.expires_in_seconds

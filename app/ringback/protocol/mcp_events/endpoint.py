@@ -10,8 +10,8 @@ writes with `to_error_object` and the profile of the request.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
 from ringback.protocol.mcp_events import requests
@@ -67,6 +67,10 @@ class EndpointPolicy(Generic[CallerT_contra]):
     """Who owns the caller's subscriptions; None for an unauthenticated caller, which may poll and stream, not subscribe."""
     find_argument_error: Callable[[EventDescriptor, Mapping[str, Any]], str | None]
     """Validates arguments against the descriptor's inputSchema: one sentence, or None if they are valid."""
+    measure_check: Callable[[CallerT_contra], AbstractContextManager[None]] = field(
+        default=lambda _caller: nullcontext()
+    )
+    """Entered around each validation of a caller's arguments; may raise to refuse it."""
     find_url_error: Callable[[str], str | None] = find_callback_url_error
     """Checks a callback URL: one sentence, or None if it is well formed and allowed."""
     wait_seconds_max: float = 45.0
@@ -202,7 +206,9 @@ class EventEndpoint(Generic[CallerT_contra]):
             detail = f"The event type {descriptor.name!r} offers {offered}, not {mode}."
             raise unsupported(detail, feature="deliveryMode", value=str(mode))
         given = arguments or {}
-        if (problem := self._policy.find_argument_error(descriptor, given)) is not None:
+        with self._policy.measure_check(caller):
+            problem = self._policy.find_argument_error(descriptor, given)
+        if problem is not None:
             raise invalid_params(problem)
         return Interest(name=descriptor.name, arguments=self._add_implied_arguments(caller, descriptor.name, given))
 

@@ -1,6 +1,7 @@
 """Portal links: make one, list them, delete one, and find the caller of a browser that has one (`domain.portal_links`).
 
-A link shows what its maker may read: the scope `read`, of the same principal, and for as long as the maker's key is valid. It
+A link shows what its maker may read: the scope `read`, of the same principal, and for as long as the maker's key is valid. A
+maker with an access token has no key, and tokens of programs live for minutes: its link lives as long as it asked for. A link
 grants nothing that its maker does not have. A key for some upstreams reads the calls of every upstream of its principal, and so
 does its link; of the upstreams themselves both see only those.
 """

@@ -35,6 +35,7 @@ from ringback.services.access.api_keys import require_held_key
 from ringback.services.calls.given_up_starts import require_not_given_up
 from ringback.services.calls.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.limits.schema_checks import ARGUMENTS_REFUSED, SchemaCheckLimiter
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.webhooks.registrations import BuiltWebhook
@@ -102,6 +103,7 @@ class CallStarter:
         quotas: QuotaEnforcer,
         attended_calls: AttendedCalls,
         upstream_controls: UpstreamControls,
+        check_limiter: SchemaCheckLimiter,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._catalog = catalog
@@ -109,6 +111,7 @@ class CallStarter:
         self._quotas = quotas
         self._attended_calls = attended_calls
         self._upstream_controls = upstream_controls
+        self._check_limiter = check_limiter
         self._wait_seconds_max = wait_seconds_max
 
     def require_allowed(self, caller: Caller, request: StartCallRequest) -> None:
@@ -131,6 +134,7 @@ class CallStarter:
             visible_upstreams=caller.upstreams,
             accepts_input=request.accepts_input,
             work=work,
+            measure=partial(self._check_limiter.measure_check, caller.principal, ARGUMENTS_REFUSED),
         )
         await self._upstream_controls.require_not_draining(request.upstream)
         callback = await self._new_calls.prepare_callback(caller, request)

@@ -10,11 +10,12 @@ from ringback.domain.errors import CallEnded, InvalidRequest
 from ringback.domain.inputs import INPUT_BYTES_MAX, InputAnswer
 from ringback.domain.login_waits import unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_own_change
 from ringback.services.calls.call_reads import get_own_call
+from ringback.services.limits.schema_checks import ANSWERS_REFUSED, SchemaCheckLimiter
 
 INPUT_RESPONSES_MAX: Final = 64
 """More than the open questions of a call, so that a client can also send its earlier answers again."""
@@ -42,6 +43,7 @@ class InputAnswers:
     store: Store
     recorder: Recorder
     schemas: AnswerSchemas
+    check_limiter: SchemaCheckLimiter
 
     async def answer_input(self, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> InputAnswer:
         """Answer some or all open questions of the call. Answers without an open question are ignored and listed.
@@ -57,7 +59,7 @@ class InputAnswers:
             call = await get_own_call(tx, caller.principal, call_id)
             if call.is_final:
                 raise CallEnded(f"The call has ended as {call.status}; it has no open questions.", call_id=call.id)
-            self._check_contents(call, responses)
+            self._check_contents(caller.principal, call, responses)
             answer = inputs.answer_input(call, responses, now=tx.now())
             if answer.declines_login:
                 await record_own_change(tx, caller, "answer_call", call.id)
@@ -73,7 +75,7 @@ class InputAnswers:
 
         return await self.store.write_for(caller.principal, apply_answer)
 
-    def _check_contents(self, call: Call, responses: Mapping[str, Any]) -> None:
+    def _check_contents(self, principal: Principal, call: Call, responses: Mapping[str, Any]) -> None:
         contents = [
             AnswerContent(key, schema, response.get("content", {}))
             for key, response in responses.items()
@@ -81,7 +83,11 @@ class InputAnswers:
             and (request := call.input_requests.get(key)) is not None
             and isinstance(schema := request.params.get("requestedSchema"), Mapping)
         ]
-        if contents and (errors := self.schemas.find_errors(contents)):
+        if not contents:
+            return
+        with self.check_limiter.measure_check(principal, ANSWERS_REFUSED):
+            errors = self.schemas.find_errors(contents)
+        if errors:
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
             raise InvalidRequest(
                 f"The answer does not match the requestedSchema of its question: {detail}. The questions stay open.",

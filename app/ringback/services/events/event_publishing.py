@@ -25,7 +25,7 @@ from ringback.services.events.event_types import (
 )
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer
-from ringback.services.limits.schema_checks import SchemaCheckLimiter
+from ringback.services.limits.schema_checks import PAYLOADS_REFUSED, SchemaCheckLimiter
 
 DATA_BYTES_MAX: Final = 64 * 1024
 """The largest `data`. A callback of 256 KiB carries it, and a hundred of them are one request."""
@@ -115,7 +115,7 @@ class EventPublishing:
         ]
         if not payloads:
             return
-        with self._check_limiter.measure_check(caller.principal):
+        with self._check_limiter.measure_check(caller.principal, PAYLOADS_REFUSED):
             errors = self._payload_schemas.find_errors(payloads)
         if errors:
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)

@@ -32,7 +32,7 @@ from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
 from ringback.services.events.event_demands import DemandedEvents, renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.limits.schema_checks import SchemaCheckLimiter
+from ringback.services.limits.schema_checks import PAYLOADS_REFUSED, SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
 from ringback.suggestions import suggest_name
 
@@ -71,6 +71,7 @@ class EventTypeDeclaration:
 
 class DeclaredType(NamedTuple):
     event_type: PublishedEventType
+    is_new: bool
     warning: str | None
     """What subscribers must know, because the schema has changed otherwise than by addition."""
 
@@ -136,7 +137,7 @@ class EventTypes:
         return None if published is None else published.to_event_type()
 
     async def declare_event_type(self, caller: Caller, declaration: EventTypeDeclaration) -> DeclaredType:
-        """Declare the type, or replace its description and its schema."""
+        """Declare the type, or replace its description and its schema. The same declaration again changes nothing."""
         require_publisher(caller)
         require_publishable(declaration.name)
         self._check_payload_schema(caller, declaration.payload_schema)
@@ -145,8 +146,9 @@ class EventTypes:
             await require_held_key(tx, caller)
             known = await tx.event_types.get(caller.principal, declaration.name)
             declared = await save_event_type(tx, caller.principal, declaration)
-            await record_own_change(tx, caller, "declare_event_type", declared.name)
-            return DeclaredType(declared, _warn_of_change(known, declared))
+            if declared != known:
+                await record_own_change(tx, caller, "declare_event_type", declared.name)
+            return DeclaredType(declared, known is None, _warn_of_change(known, declared))
 
         return await self._store.write_for(caller.principal, save)
 
@@ -155,7 +157,7 @@ class EventTypes:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
         if schema is None:
             return
-        with self._check_limiter.measure_check(caller.principal):
+        with self._check_limiter.measure_check(caller.principal, PAYLOADS_REFUSED):
             error = self._payload_schemas.find_schema_error(schema)
         if error is not None:
             raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
@@ -288,6 +290,8 @@ async def save_event_type(
     )
     if known is not None:
         saved = replace(saved, created_at=known.created_at)
+        if replace(saved, updated_at=known.updated_at) == known:
+            return known
     await tx.event_types.save(saved)
     return saved
 

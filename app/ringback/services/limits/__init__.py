@@ -2,7 +2,7 @@
 
     quotas            limits for each principal
     body_admission    limits for the work that large request bodies make
-    schema_checks     limits the CPU time of checks against schemas that principals declare
+    schema_checks     limits the CPU time of checks against JSON Schemas
     unread_responses  limits the memory of responses that their clients have not read
     pacing            pauses between the batches of one request
 

@@ -66,7 +66,7 @@ class Quotas:
     """Bytes of `data` of published events, events of upstreams and progress in the principal's log."""
     delivery_bytes: int = DELIVERY_BYTES_DEFAULT
     """Bytes of the bodies of stored deliveries, open and ended. A delivery is never refused; above the limit, what leads to
-    deliveries is: calls, published events, and requests to send deliveries again."""
+    deliveries is: calls, published events, tests, and requests to send earlier events or deliveries again."""
     webhooks: int = 1_000
     """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
     subscriptions: int = 10_000

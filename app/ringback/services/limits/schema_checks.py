@@ -1,8 +1,9 @@
-"""The CPU time of checks against schemas that principals declare.
+"""The CPU time of checks against JSON Schemas.
 
-A principal chooses both the schema of its events and their data. So a request of a hundred bytes can take all the steps that a
-check may have, a tenth of a second, during which no other request is served (`upstreams.json_schema`). The checks of one
-principal have a limited part of each second.
+A principal chooses both the schema of its events and their data: a request of a hundred bytes can take all the steps that a
+check may have, a tenth of a second, during which no other request is served (`upstreams.json_schema`). The schema of a tool, an
+event type or a question is the upstream's, and 16 KB of arguments take a third of that time. So the checks of one principal
+have a limited part of each second.
 """
 
 import math
@@ -17,7 +18,19 @@ from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
 
 CHECK_RATE: Final = RateLimit(per_second=250_000, burst=1_000_000)
-"""In µs: a quarter of each second, and one second at once, as for large bodies. A usual event takes some 50."""
+"""In µs: a quarter of each second, and one second at once, as for large bodies. A usual event or call takes some 50."""
+PAYLOADS_REFUSED: Final = (
+    "Your payload_schemas take too much time to check. Nothing was done. Wait, or declare simpler ones: "
+    "PUT /v1/event-types/NAME"
+)
+ARGUMENTS_REFUSED: Final = (
+    "The arguments of your calls take too much time to check. Nothing was done. Wait, or send large data as one text, or by "
+    "reference."
+)
+INTERESTS_REFUSED: Final = (
+    "The arguments of your event requests take too much time to check. Nothing was done. Wait, or send shorter ones."
+)
+ANSWERS_REFUSED: Final = "Your answers take too much time to check. Nothing was done. Wait, or send shorter ones."
 
 
 class SchemaCheckLimiter:
@@ -28,13 +41,12 @@ class SchemaCheckLimiter:
         self._checks: RateLimiter[Principal] = RateLimiter()
 
     @contextmanager
-    def measure_check(self, principal: Principal) -> Generator[None]:
+    def measure_check(self, principal: Principal, refusal: str) -> Generator[None]:
         """Count the CPU time of the check inside. Raises `QuotaExceeded` before it if earlier ones took too much."""
         bucket = self._checks.get_bucket(principal, CHECK_RATE, now=self._clock.monotonic())
         if (wait := bucket.wait_seconds(self._clock.monotonic())) > 0:
             raise QuotaExceeded(
-                "Your payload_schemas take too much time to check. Nothing was done. Wait, or declare simpler ones: "
-                "PUT /v1/event-types/NAME",
+                refusal,
                 retry_after_seconds=math.ceil(wait),
                 quota="schema_checks",
                 limit=int(CHECK_RATE.per_second),

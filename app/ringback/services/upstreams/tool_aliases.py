@@ -12,7 +12,8 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ringback.domain.ports import Store, Transaction
@@ -27,6 +28,10 @@ ALIAS_HASH_DIGITS: Final = 10
 """40 bits: among 10,000 tools, the probability of any collision is 1 in 20,000."""
 STORED_ALIASES_MAX: Final = 20_000
 """The limit for upstreams that list different names each time, so that they cannot fill the store."""
+UPSTREAM_SHARE_DIVISOR: Final = 2
+"""One upstream has at most half of them: the tools of the others need names, too."""
+LOGGED_NAMES_MAX: Final = 1_000
+"""Names without an alias that this process has logged; each is logged once, and not with each list."""
 SHORTENED_ALIAS_PATTERN: Final = re.compile(rf"_[0-9a-f]{{{ALIAS_HASH_DIGITS}}}\Z")
 """The end of an alias that may be shortened."""
 _SEPARATOR: Final = "__"
@@ -39,6 +44,7 @@ class ToolAliases:
         self._store = store
         self._load_lock = asyncio.Lock()
         self._stored: dict[tuple[str, str], ToolAlias] | None = None
+        self._logged: set[tuple[str, str]] = set()
 
     async def assign_aliases(self, kind: str, originals: Sequence[tuple[str, str]]) -> Sequence[str | None]:
         """Return the alias of each (upstream, original name).
@@ -49,8 +55,8 @@ class ToolAliases:
         aliases = [_build_alias(kind, upstream, original) for upstream, original in originals]
         stored = await self._load_aliases()
         missing = [name for name in aliases if _is_stored(name) and (kind, name.name) not in stored]
-        if missing:
-            await self._store_aliases(missing[: max(0, STORED_ALIASES_MAX - len(stored))])
+        if missing and (storable := _select_storable(missing, stored.values())):
+            await self._store_aliases(storable)
         return [self._assigned_alias(name, stored) for name in aliases]
 
     async def resolve_alias(self, kind: str, name: str) -> tuple[str, str] | None:
@@ -85,10 +91,25 @@ class ToolAliases:
     def _assigned_alias(self, wanted: ToolAlias, stored: Mapping[tuple[str, str], ToolAlias]) -> str | None:
         if _is_self_describing(wanted) or stored.get((wanted.kind, wanted.name)) == wanted:
             return wanted.name
-        log.warning(
-            "joined.no_name", extra={"kind": wanted.kind, "joined_name": wanted.name, "upstream": wanted.upstream}
-        )
+        key = wanted.kind, wanted.name
+        if key not in self._logged and len(self._logged) < LOGGED_NAMES_MAX:
+            self._logged.add(key)
+            log.warning(
+                "joined.no_name", extra={"kind": wanted.kind, "joined_name": wanted.name, "upstream": wanted.upstream}
+            )
         return None
+
+
+def _select_storable(missing: Sequence[ToolAlias], stored: Collection[ToolAlias]) -> Sequence[ToolAlias]:
+    """Those for which there is room, in all and of their upstream."""
+    room, share = STORED_ALIASES_MAX - len(stored), STORED_ALIASES_MAX // UPSTREAM_SHARE_DIVISOR
+    counts = Counter(alias.upstream for alias in stored)
+    storable: list[ToolAlias] = []
+    for alias in missing:
+        if len(storable) < room and counts[alias.upstream] < share:
+            counts[alias.upstream] += 1
+            storable.append(alias)
+    return storable
 
 
 def _build_alias(kind: str, upstream: str, original: str) -> ToolAlias:

@@ -212,6 +212,8 @@ class EventSubscriptions:
     ) -> SubscriptionGrant:
         """Begin a life of the subscription. Events from now on match it, and those after the cursor follow as a catch-up."""
         start = await find_start(tx, wanted, request, head=head, lapsed_at=find_lapse(lapsed, subscription))
+        if start.after_seq < head:
+            await self._quotas.require_delivery_quota(tx, wanted.principal)
         if subscribes_to_changes(wanted):
             await require_subscription_quota(tx, wanted)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
@@ -260,6 +262,10 @@ class EventSubscriptions:
         subscription: EventSubscription,
     ) -> SubscriptionGrant:
         """Extend a live subscription. A suspended one becomes active; a failing one gets an attempt now."""
+        earlier = await find_earlier_start(tx, wanted, request, began_after=subscription.began_after)
+        sends_again = earlier is not None and earlier.after_seq < subscription.began_after
+        if sends_again:
+            await self._quotas.require_delivery_quota(tx, wanted.principal)
         refreshed = refresh_webhook(webhook, wanted, now=tx.now())
         updated = await update_webhook(
             tx,
@@ -269,11 +275,10 @@ class EventSubscriptions:
             refreshed,
             requests_attempts=webhook.failing_since is not None,
         )
-        earlier = await find_earlier_start(tx, wanted, request, began_after=subscription.began_after)
         began_after = subscription.began_after if earlier is None else earlier.began_after
         saved = build_subscription(caller, request, wanted, began_after=began_after)
         await tx.subscriptions.save(replace(saved, created_at=subscription.created_at))
-        if earlier is not None and earlier.after_seq < subscription.began_after:
+        if earlier is not None and sends_again:
             await self._catch_ups.begin_catch_up(tx, updated.webhook, after_seq=earlier.after_seq)
         next_attempt_at = None if updated.scheduled is None else updated.scheduled.next_attempt_at
         return SubscriptionGrant(

@@ -293,14 +293,14 @@ class WebhookRegistrations:
         await require_held_key(tx, caller)
         head = await tx.event_log.get_head(webhook.principal, lock=True)
         await self._quotas.require_webhook_quota(tx, webhook.principal)
-        if cursor is not None:  # each event after it is delivered
-            await self._quotas.require_delivery_quota(tx, webhook.principal)
         position = None if cursor is None else decode_log_position(cursor)
         log_was_lost = position is not None and not await log_contains_position(tx, webhook.principal, position)
         after_seq = head if position is None or log_was_lost else position.seq
         if webhook.call_id is not None:
             await _require_own_call(tx, webhook)
             after_seq = 0  # the webhook receives the call from its beginning, also with a later cursor
+        if cursor is not None or after_seq < head:  # each event after it is delivered
+            await self._quotas.require_delivery_quota(tx, webhook.principal)
         if subscribes_to_changes(webhook):
             await require_subscription_quota(tx, webhook)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)

@@ -247,6 +247,7 @@ class Webhooks:
         async def test(tx: Transaction) -> RequestedDelivery:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             require_enabled(webhook)
+            await self._quotas.require_delivery_quota(tx, webhook.principal)
             test = await self._requested_deliveries.insert_test(tx, webhook)
             await record_own_change(tx, caller, "test_webhook", webhook.id)
             return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))

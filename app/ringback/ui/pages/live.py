@@ -43,6 +43,7 @@ from ringback.services.live.listings import (
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
+from ringback.ui.open_pages import EVENT_STREAM
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.deliveries import require_session_of_call
 from ringback.ui.pages.events import show_event
@@ -201,6 +202,8 @@ class LivePages:
         return view_rows(self._context.services.operators, viewer, request, operation=operation, repeats=True)
 
     async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer, request: Request) -> Response:
+        if request.method == "HEAD":  # a stream without a body would stay open, and count as one
+            return Response(headers=_HEADERS, media_type=EVENT_STREAM)
         live, path = self._context.services.live_lists, self._renderer.find_path(viewer)
         seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
         contents = live.follow_list(caller, view.listing, seconds=seconds, portal_link_id=viewer.portal_link_id)
@@ -209,7 +212,7 @@ class LivePages:
         except QuotaExceeded:
             shown = await live.read_list(caller, view.listing)
             body = _write_retry(LIMITED_RETRY_MILLISECONDS) + self._render(view, path, shown)
-            return Response(body, headers=_HEADERS, media_type="text/event-stream")
+            return Response(body, headers=_HEADERS, media_type=EVENT_STREAM)
         frames = self._write_frames(view, path, contents, self._checks.open_check(request, viewer))
         return LiveResponse(contents, frames, live, caller)
 
@@ -244,7 +247,7 @@ class LiveResponse(StreamingResponse):
         self._frames = frames
         self._live = live
         self._caller = caller
-        super().__init__(frames, headers=_HEADERS, media_type="text/event-stream")
+        super().__init__(frames, headers=_HEADERS, media_type=EVENT_STREAM)
 
     async def stream_response(self, send: Send) -> None:
         async with aclosing(self._contents), aclosing(self._frames):

@@ -15,7 +15,7 @@ from ringback.api.browser_forms import (
     is_own_form,
     read_form_fields,
 )
-from ringback.api.problems import status_for
+from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.errors import Forbidden, RingbackError, Unauthenticated
 from ringback.domain.principal import Caller
 from ringback.domain.sign_ins import SIGN_IN_SECONDS
@@ -57,7 +57,8 @@ class SignInPages:
         except RingbackError as problem:
             if isinstance(problem, Unauthenticated):  # these are limited; others could fill the log
                 log.info("viewer.refused", extra={"reason": problem.slug})
-            return self._render_form(request, error=problem.detail, status=status_for(type(problem)))
+            form = self._render_form(request, error=problem.detail, status=status_for(type(problem)))
+            return add_retry_after(form, problem)
         response = redirect(read_next(request.query_params.get("next")))
         await self._viewers.end_sign_in(request, response)
         self._viewers.cookies.sign_in.set_secret(response, started.secret, max_age_seconds=SIGN_IN_SECONDS)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.problems import status_for
+from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.errors import IdempotencyConflict, InvalidRequest, NotFound, QuotaExceeded, Unavailable
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import ToolInfo
@@ -80,7 +80,7 @@ class ToolPages:
         except (InvalidRequest, QuotaExceeded, Unavailable) as refusal:
             problem, text = refusal, refusal.detail
         refused = replace(shown, problem=text, status_code=status_for(type(problem)))
-        return self._render_form(request, viewer, tool, refused)
+        return add_retry_after(self._render_form(request, viewer, tool, refused), problem)
 
     async def _start(
         self, request: Request, viewer: Viewer, form: Form, arguments: Mapping[str, Any], key: str

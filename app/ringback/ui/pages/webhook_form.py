@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.problems import status_for
+from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.errors import Forbidden, InvalidRequest, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
@@ -68,7 +68,7 @@ class WebhookFormPages:
         shown: Fields | None = None,
         problem: RingbackError | None = None,
     ) -> Response:
-        return self._renderer.render_page(
+        page = self._renderer.render_page(
             "webhook_edit.html",
             viewer,
             title="Change the webhook",
@@ -82,6 +82,7 @@ class WebhookFormPages:
             outcomes=[str(outcome) for outcome in CallOutcome],
             conditions=[(str(each), str(each).replace("_", " ")) for each in DeliveryCondition],
         )
+        return page if problem is None else add_retry_after(page, problem)
 
 
 def may_edit(viewer: Viewer, webhook: Webhook) -> bool:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.problems import status_for
+from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
@@ -162,7 +162,7 @@ class WebhookPages:
     def _render_form(
         self, viewer: Viewer, typed: Any, *, idempotency_key: str, problem: RingbackError | None = None
     ) -> Response:
-        return self._renderer.render_page(
+        page = self._renderer.render_page(
             "webhook_form.html",
             viewer,
             title="Register a webhook",
@@ -174,6 +174,7 @@ class WebhookPages:
             event_names=[str(name) for name in EventName],
             outcomes=[str(outcome) for outcome in CallOutcome],
         )
+        return page if problem is None else add_retry_after(page, problem)
 
 
 def describe_webhooks(

@@ -5,8 +5,8 @@ and an invalid one fails when it runs.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -159,12 +159,13 @@ class UpstreamToolCatalog:
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
         work: CheckWork | None = None,
+        measure: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._require_upstream(upstream, visible_upstreams=visible_upstreams)
         await self._connections.check_login(upstream, principal)
         with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
             await self._check_on_connection(
-                connection, upstream, tool, arguments, accepts_input=accepts_input, work=work
+                connection, upstream, tool, arguments, accepts_input=accepts_input, work=work, measure=measure
             )
 
     async def _check_on_connection(
@@ -176,6 +177,7 @@ class UpstreamToolCatalog:
         *,
         accepts_input: bool,
         work: CheckWork | None,
+        measure: Callable[[], AbstractContextManager[None]],
     ) -> None:
         def find_error(tools: Mapping[str, ToolInfo], *, can_elicit: bool) -> InvalidRequest | None:
             if tool not in tools:
@@ -183,7 +185,9 @@ class UpstreamToolCatalog:
             if not self._connections.get_tool_config(upstream, tool).checks_arguments:
                 return None
             validators = self._get_validators(connection, upstream, tools, can_elicit=can_elicit)
-            return _find_invalid_arguments(validators.get_validator(tool), upstream, tool, arguments, work)
+            validator = validators.get_validator(tool)
+            with measure():
+                return _find_invalid_arguments(validator, upstream, tool, arguments, work)
 
         tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
         if tools is None or find_error(tools, can_elicit=False) is None:

@@ -32,6 +32,8 @@ class UpstreamEventCatalog:
 
     def __init__(self, connections: Mapping[str, ListedConnection]) -> None:
         self._connections = connections
+        self._read_lists: dict[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, EventType]]] = {}
+        """By upstream, the list that was read last, and its types by name. A newer list is another object."""
 
     async def refresh_event_types(self, upstream: str | None) -> None:
         names = [*self._connections] if upstream is None else [upstream]
@@ -52,12 +54,19 @@ class UpstreamEventCatalog:
         return None if upstream is None else self._get_types(upstream).get(name)
 
     def _get_types(self, upstream: str) -> Mapping[str, EventType]:
+        """A webhook names up to 256 types, and an upstream may list thousands: so a list is read once."""
         connection = self._connections.get(upstream)
-        if connection is None or not _offers_events(connection):
+        entries = None
+        if connection is not None and _offers_events(connection):
+            entries = connection.catalog_cache.get_entries(Listing.EVENTS)
+        if entries is None:
+            self._read_lists.pop(upstream, None)
             return {}
-        entries = connection.catalog_cache.get_entries(Listing.EVENTS)
-        types = (_parse_type(upstream, entry) for entry in entries or ())
-        return {each.name: each for each in types if each is not None}
+        known = self._read_lists.get(upstream)
+        if known is None or known[0] is not entries:
+            types = (_parse_type(upstream, entry) for entry in entries)
+            known = self._read_lists[upstream] = (entries, {each.name: each for each in types if each is not None})
+        return known[1]
 
 
 def _offers_events(connection: ListedConnection) -> bool:
