@@ -65,7 +65,7 @@ def derive_instance_id(ring: KeyRing) -> str:
 def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:
     """Put a new key in front of the key file's keys and return its id. The service seals with it from its next start on.
 
-    The file is replaced as a whole and is readable by its owner only. A concurrent rotation waits.
+    The file is replaced as a whole, keeps its owner, and is readable by that owner only. A concurrent rotation waits.
     """
     if settings.secret_keys is not None:
         raise SettingsError(
@@ -77,6 +77,7 @@ def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes])
         ring = _parse_key_ring(_read_or_create_key_file(path, random_bytes), source=str(path))
         entry = sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES))
         draft = _write_draft(path, f"{entry},{sealing.format_key_ring(ring)}", random_bytes)
+        _keep_owner(draft, path)
         draft.replace(path)
         _sync_folder(path.parent)
     return entry.partition(":")[0]
@@ -126,6 +127,13 @@ def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) ->
         file.flush()
         os.fsync(file.fileno())
     return draft
+
+
+def _keep_owner(draft: Path, path: Path) -> None:
+    """Give the draft to the owner of the file that it replaces, if root rotates: the service runs as that user."""
+    if os.geteuid() == 0:
+        owner = path.stat()
+        os.chown(draft, owner.st_uid, owner.st_gid)
 
 
 def _link_if_absent(draft: Path, path: Path) -> None:

@@ -19,6 +19,8 @@ from ringback.signing.sealing import KEY_BYTES, KeyRing
 from tests.support.limits import WAIT_SECONDS
 
 OLD, NEW = (letter * KEY_BYTES for letter in (b"o", b"n"))
+SERVICE_USER = 65_534
+"""Any user but root."""
 PROCESSES = 4
 MAKE = """
 import os, sys
@@ -120,6 +122,18 @@ def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_file_mode(tmp_path: Pa
     assert ring.keys[first.current_id] == first.keys[first.current_id]
     assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
+
+
+def test_a_rotation_by_root_leaves_the_file_to_the_user_of_the_service(tmp_path: Path) -> None:
+    load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    if os.geteuid() == 0:
+        os.chown(key_file(tmp_path), SERVICE_USER, SERVICE_USER)
+    owner = key_file(tmp_path).stat()
+
+    rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom)
+
+    rotated = key_file(tmp_path).stat()
+    assert (rotated.st_uid, rotated.st_gid) == (owner.st_uid, owner.st_gid)
 
 
 def test_concurrent_rotations_lose_no_key(tmp_path: Path) -> None:
