@@ -1,5 +1,6 @@
 """Opening a store by its URL, and the lock that one service has on it."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -9,6 +10,7 @@ import sys
 import time
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -131,6 +133,28 @@ def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> Non
     lock.acquire()
     lock.release()
     lock.release()
+
+
+@pytest.mark.parametrize(
+    ("code", "needs_operator", "advice"),
+    [
+        (errno.EACCES, True, "as the service's user"),
+        (errno.EROFS, True, "let that user write"),
+        (errno.ENOSPC, False, "Free"),
+    ],
+)
+def test_a_lock_file_that_its_user_may_not_write_needs_an_operator_and_a_full_disk_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int, needs_operator: bool, advice: str
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(StoreUnavailable, match=advice) as refused:
+        FileLock(tmp_path / "ringback.db.lock").acquire()
+
+    assert refused.value.needs_operator is needs_operator
 
 
 async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ The count is not synced to the disk. In the page cache it survives the death of 
 behind the database, never ahead of it, because a COMMIT is durable before its count is written here.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -24,6 +25,8 @@ _DIGITS: Final = 20
 """Digits of a line: as many as 2**64 has."""
 _COUNT_OFFSET: Final = _DIGITS + 1
 _COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
+_REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""Errors that last until a person gives this user the right to write."""
 _LOOKS_MAX: Final = 20
 LOOK_AGAIN_SECONDS: Final = 0.01
 """Between two attempts to take the lock. A command that looks whether it is held (`is_held`) has it for microseconds."""
@@ -102,8 +105,10 @@ class FileLock:
             self._descriptor = None
 
     def _unwritable_error(self, error: OSError) -> StoreUnavailable:
+        is_refused = error.errno in _REFUSALS
+        advice = "Run this as the service's user, and let that user write there." if is_refused else "Free it, or its disk."
         return StoreUnavailable(
-            f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk."
+            f"The lock file '{self._path}' cannot be written: {error.strerror}. {advice}", needs_operator=is_refused
         )
 
 
