@@ -27,6 +27,9 @@ from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
 from tests.support.stores import make_sealer
 
+SERVICE_USER = 65_534
+"""Any user but root."""
+
 
 def opening(path: Path, *, exclusive: bool = True) -> AbstractAsyncContextManager[Store]:
     return open_store(str(path), clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive)
@@ -133,6 +136,20 @@ def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> Non
     lock.acquire()
     lock.release()
     lock.release()
+
+
+async def test_a_lock_file_that_root_makes_belongs_to_the_owner_of_the_database(path: Path) -> None:
+    async with opening(path):
+        pass
+    path.with_name(f"{path.name}.lock").unlink()
+    if os.geteuid() == 0:
+        os.chown(path, SERVICE_USER, SERVICE_USER)
+
+    async with opening(path):
+        owners = {file.name: file.stat().st_uid for file in path.parent.iterdir() if file.name.startswith(path.name)}
+
+    assert owners == dict.fromkeys(owners, owners[path.name])
+    assert f"{path.name}.lock" in owners
 
 
 @pytest.mark.parametrize(

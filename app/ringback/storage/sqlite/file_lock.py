@@ -15,6 +15,7 @@ import fcntl
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,7 @@ class FileLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unwritable_error(error) from error
+        self._leave_to_owner_of_database(descriptor)
         try:
             _lock_soon(descriptor)
             os.pwrite(descriptor, f"{os.getpid():<{_DIGITS}}\n".encode(), 0)
@@ -64,6 +66,13 @@ class FileLock:
             os.close(descriptor)
             raise self._unwritable_error(error) from error
         self._descriptor = descriptor
+
+    def _leave_to_owner_of_database(self, descriptor: int) -> None:
+        """If a command of root makes the file: the service runs as that user. SQLite does the same with its own files."""
+        if os.geteuid() == 0:
+            with suppress(OSError):  # the database does not exist yet
+                owner = self._path.with_name(self._path.name.removesuffix(LOCK_FILE_SUFFIX)).stat()
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
     def is_held(self) -> bool:
         """Whether a process has the lock, without waiting for it or creating the file."""
