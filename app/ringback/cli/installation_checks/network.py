@@ -13,6 +13,7 @@ import httpx
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
@@ -214,7 +215,7 @@ def _describe_failure(problem: OSError) -> str:
 
 
 async def _get_url(url: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS) as http:
+    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS, mounts=bypass_proxy_here(url)) as http:
         return await http.get(url)
 
 
