@@ -198,7 +198,9 @@ def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> N
         {"key": rotated, "role": "newest", "sealed": 0},
         {"key": before[0]["key"], "role": "old", "sealed": 0},
     ]
-    assert rotated in run("keys", "sealed").stdout
+    printed = run("keys", "sealed")
+    assert rotated in printed.stdout
+    assert "that is new and not yet the first" in printed.stderr
 
 
 def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def sealed(as_json: AsJson = False, database: Database = None) -> None:
     create_console().print(table)
     print_message(
         "An old key with 0 sealed values may be removed once its resume tokens have expired: they live as long as results are "
-        "kept."
+        "kept. Keep a key that is new and not yet the first in RINGBACK_SECRET_KEYS, which is shown as old, too."
     )
 
 
