@@ -115,7 +115,9 @@ class FileLock:
 
     def _unwritable_error(self, error: OSError) -> StoreUnavailable:
         is_refused = error.errno in _REFUSALS
-        advice = "Run this as the service's user, and let that user write there." if is_refused else "Free it, or its disk."
+        advice = (
+            "Run this as the service's user, and let that user write there." if is_refused else "Free it, or its disk."
+        )
         return StoreUnavailable(
             f"The lock file '{self._path}' cannot be written: {error.strerror}. {advice}", needs_operator=is_refused
         )
