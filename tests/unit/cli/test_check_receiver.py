@@ -115,7 +115,7 @@ async def test_an_answer_with_a_header_that_no_sender_reads_has_its_status(heade
         await writer.drain()
 
     server = RawServer()
-    async with serving_raw(redirect, server), create_http_client("check", "http://127.0.0.1") as http:
+    async with serving_raw(redirect, server), create_http_client("check") as http:
         probe = replace(make_probe(httpx.MockTransport(Mock()), FakeClock(), server.url), http=http)
         answers = [await probe.send("GET", None, {}) for _ in range(2)]
 

@@ -59,11 +59,8 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
         assert f" {about} " in ran.stdout
 
 
-def test_before_the_first_start_the_doctor_accepts_a_missing_database(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RINGBACK_PORT", "1")  # a service of somebody else may be at the default port
-    ran = list_checks(run)
+def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
+    ran = list_checks(run, "--url", "http://127.0.0.1:1")  # a service of somebody else may be at the default port
 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]

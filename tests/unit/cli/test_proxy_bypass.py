@@ -1,4 +1,4 @@
-"""A proxy of the environment is no way to a server on this machine: commands that probe one reach it directly."""
+"""A proxy of the environment is no way to a service on this machine: the doctor reaches it directly."""
 
 import asyncio
 
@@ -7,7 +7,6 @@ import pytest
 from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.public_url import open_public_http
 from ringback.cli.proxy_bypass import bypass_proxy_here
-from ringback.cli.receiver_checks.probe import create_http_client
 from ringback.settings import load_settings
 from tests.support.raw_http_server import RawServer, serving_raw
 
@@ -34,12 +33,6 @@ async def test_the_doctor_finds_a_service_on_this_machine() -> None:
         assert await network.is_running(url)
         async with open_public_http(load_settings(), url) as http:
             assert (await http.get(f"{url}/healthz")).content == BODY
-
-
-async def test_a_receiver_on_this_machine_is_checked() -> None:
-    server = RawServer()
-    async with serving_raw(respond, server), create_http_client("check", server.url) as http:
-        assert (await http.get(server.url)).content == BODY
 
 
 def test_only_urls_of_this_machine_have_no_proxy() -> None:

@@ -52,7 +52,7 @@ def check_receiver(
 
 
 async def _run_checks(url: str, secret: str, subscription_id: str, event_name: str) -> Sequence[CheckResult]:
-    async with create_http_client(f"ringback-check-receiver/{__version__}", url) as http:
+    async with create_http_client(f"ringback-check-receiver/{__version__}") as http:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await http.head(url)

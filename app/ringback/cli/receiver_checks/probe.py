@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 
 ANSWER_BYTES_MAX: Final = 65_536
@@ -147,8 +146,8 @@ class ReceiverProbe:
             return Answer(status=None, seconds=self.monotonic() - began, failure=type(error).__name__)
 
 
-def create_http_client(user_agent: str, url: str) -> httpx.AsyncClient:
-    """A client for this receiver. It keeps no cookies and does not read where a redirect leads, as no sender does.
+def create_http_client(user_agent: str) -> httpx.AsyncClient:
+    """A client that keeps no cookies and does not read where a redirect leads, as no sender of callbacks does.
 
     httpx reads both, and raises errors of its own for those that it cannot read.
     """
@@ -158,7 +157,6 @@ def create_http_client(user_agent: str, url: str) -> httpx.AsyncClient:
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         event_hooks={"response": [_remove_location]},
         follow_redirects=False,
-        mounts=bypass_proxy_here(url),
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 import httpx
 
 from ringback.cli.check_report import CheckResult, violated
-from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
 from ringback.cli.server_checks.chapters import CASES
@@ -104,7 +103,7 @@ async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
 async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
     """Connect, listen for callbacks, and unsubscribe everything at the end."""
     async with (
-        httpx.AsyncClient(timeout=REPLY_SECONDS, follow_redirects=False, mounts=bypass_proxy_here(options.url)) as http,
+        httpx.AsyncClient(timeout=REPLY_SECONDS, follow_redirects=False, trust_env=True) as http,
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)
