@@ -6,6 +6,7 @@ The ring seals secrets and callback bodies at rest. The keys that sign resume to
 backs up and rotates one file.
 """
 
+import errno
 import fcntl
 import hmac
 import os
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ringback.domain.errors import StoreUnavailable
 from ringback.settings import Settings, SettingsError
 from ringback.signing import sealing
 from ringback.signing.ed25519 import InvalidSigningKey, SigningKey, parse_signing_key
@@ -26,6 +28,7 @@ DRAFT_NAME_BYTES: Final = 8
 share one id."""
 SIGNING_KEYS_MAX: Final = 4
 """A rotation needs two; each costs a signature in every attempt, and the header is finite."""
+_DISK_IS_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
 _INSTANCE_PURPOSE: Final = b"ringback instance id 1"
 INSTANCE_ID_LENGTH: Final = 32
@@ -65,7 +68,7 @@ def derive_instance_id(ring: KeyRing) -> str:
 def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:
     """Put a new key in front of the key file's keys and return its id. The service seals with it from its next start on.
 
-    The file is replaced as a whole and is readable by its owner only. A concurrent rotation waits.
+    The file is replaced as a whole, keeps its owner, and is readable by that owner only. A concurrent rotation waits.
     """
     if settings.secret_keys is not None:
         raise SettingsError(
@@ -73,10 +76,11 @@ def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes])
             "others, a comma between them, and restart."
         )
     path = _key_file_path(settings)
-    with _exclusive_folder_lock(path.parent):
+    with _explaining_refusals(path), _exclusive_folder_lock(path.parent):
         ring = _parse_key_ring(_read_or_create_key_file(path, random_bytes), source=str(path))
         entry = sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES))
         draft = _write_draft(path, f"{entry},{sealing.format_key_ring(ring)}", random_bytes)
+        _keep_owner(draft, path)
         draft.replace(path)
         _sync_folder(path.parent)
     return entry.partition(":")[0]
@@ -105,27 +109,52 @@ def _parse_key_ring(text: str, *, source: str) -> KeyRing:
 def _read_or_create_key_file(path: Path, random_bytes: Callable[[int], bytes]) -> str:
     """The text of the key file. A new file is linked into place as a whole, so two processes that create it agree on one."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = _write_draft(path, sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES)), random_bytes)
-        try:
-            _link_if_absent(draft, path)
-        finally:
-            draft.unlink()
+        with _explaining_refusals(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = _write_draft(path, sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES)), random_bytes)
+            try:
+                _link_if_absent(draft, path)
+            finally:
+                draft.unlink()
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError as problem:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}. Run this as the service's user.") from None
 
 
+@contextmanager
+def _explaining_refusals(path: Path) -> Generator[None]:
+    """An error names the key file, not its draft, and says what to do. A full disk may pass by itself."""
+    try:
+        yield
+    except OSError as problem:
+        is_full = problem.errno in _DISK_IS_FULL
+        advice = "Make room." if is_full else "Run this as the service's user, and let that user write in the folder."
+        raise StoreUnavailable(
+            f"The key file '{path}' cannot be written: {problem.strerror}. {advice}", needs_operator=not is_full
+        ) from None
+
+
 def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) -> Path:
     """A synced file beside `path` with this text, readable by its owner only."""
     draft = path.with_name(f"{path.name}.{random_bytes(DRAFT_NAME_BYTES).hex()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{text}\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        draft.unlink()
+        raise
     return draft
+
+
+def _keep_owner(draft: Path, path: Path) -> None:
+    """Give the draft to the owner of the file that it replaces, if root rotates: the service runs as that user."""
+    if os.geteuid() == 0:
+        owner = path.stat()
+        os.chown(draft, owner.st_uid, owner.st_gid)
 
 
 def _link_if_absent(draft: Path, path: Path) -> None:

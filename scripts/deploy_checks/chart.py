@@ -29,6 +29,14 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
         "imagePullSecrets": [{"name": "registry"}],
     },
 }
+SETTINGS: Final[Mapping[str, tuple[Any, str]]] = {
+    "RINGBACK_REQUEST_BYTES_MAX": (8_388_608, "8388608"),
+    "RINGBACK_QUOTA_RESULT_BYTES": (17_179_869_184, "17179869184"),
+    "RINGBACK_INLINE_WAIT_SECONDS": (0.5, "0.5"),
+    "RINGBACK_CALLBACK_HTTP": (False, "false"),
+    "RINGBACK_CALLBACK_ALLOWLIST": ('https://a.example/"b"', 'https://a.example/"b"'),
+}
+"""Values of settings, and what the environment must have of them. Helm holds a number of a values file as a float."""
 REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
     "a role that no pool has": {"pools": POOLS[:1]},
     "a role that does not exist": {"pools": [{"name": "a", "roles": ["sender"], "replicas": 1}]},
@@ -37,7 +45,7 @@ REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def check_chart() -> Result:
-    faults = [*_lint(), *_validate_rendered(), *_render_refused()]
+    faults = [*_lint(), *_validate_rendered(), *_compare_settings(), *_render_refused()]
     versions = " and ".join(KUBERNETES)
     return judge(faults, f"Helm {helm_python.helm_sdk_version()} lints it; valid for Kubernetes {versions}")
 
@@ -58,6 +66,16 @@ def _validate_rendered() -> Iterator[str]:
                     kubernetes_validate.validate(document, version, strict=True)
                 except kubernetes_validate.ValidationError as fault:
                     yield f"{name}, {document['kind']}, Kubernetes {version}: {fault.message}"
+
+
+def _compare_settings() -> Iterator[str]:
+    documents = _render({"settings": {name: value for name, (value, _) in SETTINGS.items()}})
+    deployment = next(document for document in documents if document["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    rendered = {each["name"]: each.get("value") for each in container["env"]}
+    for name, (_, expected) in SETTINGS.items():
+        if rendered[name] != expected:
+            yield f"{name} is {rendered[name]!r} in the environment, and should be {expected!r}"
 
 
 def _render_refused() -> Iterator[str]:

@@ -262,6 +262,12 @@ def test_every_deployment_leaves_time_to_drain(
 def test_systemd_restarts_the_service_unless_an_operator_must_act(unit: configparser.SectionProxy) -> None:
     assert unit["Restart"] == "on-failure"
     assert unit["RestartPreventExitStatus"].split() == [str(EXIT_NOT_DONE)]
+
+
+def test_systemd_reloads_the_upstreams_as_the_page_for_operators_says(unit: configparser.SectionProxy) -> None:
+    assert unit.get("ExecReload") == "/bin/kill -HUP $MAINPID"
+    assert unit.get("RestartForceExitStatus") == "SIGHUP"  # in its first seconds a process does not handle the signal
+    assert "systemctl reload ringback" in (DEPLOY / "OPERATIONS.md").read_text(encoding="utf-8")
     assert EXIT_NOT_DONE != TRY_AGAIN
 
 

@@ -32,6 +32,8 @@ FORBIDDEN_FACTS: Final = frozenset(
 )
 """Names of what no line may have: payloads and secrets."""
 
+MEMBERS_OF_A_LINE: Final = frozenset({"time", "level", "logger", "event", "exception"})
+"""What each JSON line says about itself: a fact of the same name would take its place."""
 
 ABOUT_ONE_CALL: Final = re.compile(r"(call|delivery|question)\.")
 KNOWN_BY_ID_ONLY: Final = frozenset({"call.unreadable", "delivery.unreadable", "question.not_answered"})
@@ -162,3 +164,7 @@ def test_each_line_about_a_call_or_a_delivery_has_the_ids_that_its_client_gave_i
 
 def test_no_line_has_a_payload_or_a_secret() -> None:
     assert [call.where for call in list_log_calls() if call.facts & FORBIDDEN_FACTS] == []
+
+
+def test_no_fact_takes_the_place_of_what_a_json_line_says_about_itself() -> None:
+    assert [each.where for each in list_log_calls() if each.facts & MEMBERS_OF_A_LINE] == []

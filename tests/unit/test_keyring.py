@@ -1,5 +1,6 @@
 """The key ring comes from the environment or from a private file beside the database, which is created once."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -7,10 +8,12 @@ import sys
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from ringback.domain.clock import SystemClock
+from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import derive_token_keys, load_key_ring, load_signing_keys, rotate_key_file
 from ringback.settings import Settings, SettingsError
 from ringback.signing import ed25519
@@ -19,6 +22,8 @@ from ringback.signing.sealing import KEY_BYTES, KeyRing
 from tests.support.limits import WAIT_SECONDS
 
 OLD, NEW = (letter * KEY_BYTES for letter in (b"o", b"n"))
+SERVICE_USER = 65_534
+"""Any user but root."""
 PROCESSES = 4
 MAKE = """
 import os, sys
@@ -120,6 +125,45 @@ def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_file_mode(tmp_path: Pa
     assert ring.keys[first.current_id] == first.keys[first.current_id]
     assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
+
+
+def test_a_rotation_by_root_leaves_the_file_to_the_user_of_the_service(tmp_path: Path) -> None:
+    load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    if os.geteuid() == 0:
+        os.chown(key_file(tmp_path), SERVICE_USER, SERVICE_USER)
+    owner = key_file(tmp_path).stat()
+
+    rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom)
+
+    rotated = key_file(tmp_path).stat()
+    assert (rotated.st_uid, rotated.st_gid) == (owner.st_uid, owner.st_gid)
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+@pytest.mark.parametrize(
+    ("code", "needs_operator", "advice"),
+    [
+        (errno.EACCES, True, "as the service's user"),
+        (errno.EROFS, True, "let that user"),
+        (errno.ENOSPC, False, "Make room"),
+    ],
+)
+def test_a_key_file_that_cannot_be_written_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, rotates: bool, code: int, needs_operator: bool, advice: str
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    if rotates:
+        load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    work = rotate_key_file if rotates else load_key_ring
+    monkeypatch.setattr(os, "fsync", refuse)
+
+    with pytest.raises(StoreUnavailable, match=rf"'{key_file(tmp_path)}' cannot be written: .*{advice}") as refused:
+        work(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert refused.value.needs_operator is needs_operator
+    assert {file.name for file in tmp_path.iterdir()} <= {"ringback.db.key"}
 
 
 def test_concurrent_rotations_lose_no_key(tmp_path: Path) -> None:

@@ -194,6 +194,13 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load_settings()
 
 
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / ".env").symlink_to("/proc/self/mem")  # its first byte can be read by no process, and by no user
+
+    with pytest.raises(SettingsError, match=r"\.env cannot be read: .*\. Run this as the service's user"):
+        load_settings()
+
+
 def test_the_old_name_of_a_setting_is_refused_in_a_file_too(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("RINGBACK_DISCONNECT=keep\n", "utf-8")
 

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Probes of process managers, which can use any host name. These paths disclose nothing and change nothing."""
 
+METRICS_PATH: Final = "/metrics"
+
 SHOWN_LENGTH_MAX: Final = 40
 """Characters of a header's value that an error repeats: the client chose the value."""
 _SINGLE_HEADERS: Final = {
@@ -119,13 +121,22 @@ class HeaderCheckMiddleware:
         name = _parse_host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None:
             return False
-        return name in self._hosts or (is_loopback(name) and self._is_on_loopback(scope))
+        return name in self._hosts or _is_scrape(scope) or (is_loopback(name) and self._is_on_loopback(scope))
 
     def _is_on_loopback(self, scope: Scope) -> bool:
         """Whether the connection arrived on a loopback address, or the public URL is one."""
         server = scope.get("server")
         names = {*self._hosts, server[0] if server else None}
         return any(is_loopback(name) for name in names if name is not None)
+
+
+def _is_scrape(scope: Scope) -> bool:
+    """Whether a monitor asks this node for its metrics: at its own address, which is no public name.
+
+    A page of a rebound name has no API key, and authentication can be off on loopback only.
+    """
+    server = scope.get("server")
+    return scope["path"] == METRICS_PATH and server is not None and not is_loopback(server[0])
 
 
 def _find_repeated_header(scope: Scope) -> RingbackError | None:

@@ -48,7 +48,8 @@ def create_console() -> "Console":
     """A console on the current standard output, which tests replace."""
     from rich.console import Console  # noqa: PLC0415 - most commands print text
 
-    return Console(width=None if sys.stdout.isatty() else NON_TTY_WIDTH)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # it is None if the process was started without it
+    return Console(width=None if is_terminal else NON_TTY_WIDTH)
 
 
 def print_message(message: str) -> None:

@@ -206,5 +206,5 @@ class Janitor:
 
     def _note_confirmation(self, *, is_confirmed: bool) -> None:
         if is_confirmed and not self._was_confirmed:
-            log.info("clock.confirmed", extra={"time": format_iso(self._clock.now())})
+            log.info("clock.confirmed", extra={"clock": format_iso(self._clock.now())})
         self._was_confirmed = is_confirmed

@@ -1,14 +1,15 @@
 """Makes a backup of a service's database and key file while the service runs, or not."""
 
 import asyncio
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from ringback import __version__
 from ringback.domain.clock import Clock, format_iso
-from ringback.keyring import KEY_FILE_SUFFIX
+from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring, missing_key_file
 from ringback.service_database.backup_manifest import (
     DATABASE_NAME,
     DUMP_NAME,
@@ -20,6 +21,8 @@ from ringback.service_database.backup_manifest import (
     sync_folder,
     write_manifest,
 )
+from ringback.service_database.keyless_store import open_store_without_keys
+from ringback.services.sealing_keys import find_missing_keys
 from ringback.settings import Settings
 from ringback.storage.postgres_programs import dump_database
 from ringback.storage.schema import find_other_installations, read_schema_state
@@ -63,10 +66,34 @@ def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) 
     return manifest
 
 
+def find_keys_left_out(settings: Settings) -> Sequence[str]:
+    """The ids of keys that sealed stored data and that a backup with the key file lacks.
+
+    A service has such keys in RINGBACK_SECRET_KEYS if there is a key file, too, which a command made without this variable.
+    """
+    if find_sqlite_path(settings.database_url) is None or settings.secret_keys is not None:
+        return ()
+    return asyncio.run(_find_missing_keys(settings))
+
+
+async def _find_missing_keys(settings: Settings) -> Sequence[str]:
+    if (await read_schema_state(settings.database_url)).missing:
+        return ()  # opening the store would migrate what has just been backed up
+    key_ids = load_key_ring(settings, random_bytes=os.urandom).keys.keys()
+    async with open_store_without_keys(settings) as store:
+        return await find_missing_keys(store, key_ids)
+
+
 def _copy_key_file(settings: Settings, path: Path, folder: Path) -> None:
     """With RINGBACK_SECRET_KEYS, there is no key file that counts."""
-    if settings.secret_keys is None:
-        copy_private_file(path.with_name(f"{path.name}{KEY_FILE_SUFFIX}"), folder / KEY_FILE_NAME)
+    if settings.secret_keys is not None:
+        return
+    if (missing := missing_key_file(settings)) is not None:
+        raise BackupError(
+            f"There is no key file '{missing}', without which a backup is unreadable. If the service has RINGBACK_SECRET_KEYS, "
+            "set it here, too; otherwise restore the file."
+        )
+    copy_private_file(path.with_name(f"{path.name}{KEY_FILE_SUFFIX}"), folder / KEY_FILE_NAME)
 
 
 @contextmanager

@@ -24,16 +24,26 @@ async def load_service_key_ring(settings: Settings, *, clock: Clock, random_byte
     Raises `StoreUnavailable` when the key file is missing and the database holds data encrypted with its keys.
     """
     file, database = missing_key_file(settings), find_sqlite_path(settings.database_url)
-    if file is not None and database is not None and database.exists():
+    if lacks_key_file(settings):
         async with open_store_without_keys(settings, clock=clock, random_bytes=random_bytes) as store:
-            missing = await find_missing_keys(store, ())
-        if missing:
-            raise StoreUnavailable(missing_keys_detail(missing, str(file)), needs_operator=True)
+            await require_no_sealed_data(store, settings)
     if file is None and settings.secret_keys is None and database is not None and not database.exists():
         log.warning(
             "database.missing_beside_keys", extra={"database": str(database.absolute()), "next": "a new one is made"}
         )
     return load_key_ring(settings, random_bytes=random_bytes)
+
+
+def lacks_key_file(settings: Settings) -> bool:
+    """Whether there is a database and no key ring here. The service may have its keys in RINGBACK_SECRET_KEYS."""
+    database = find_sqlite_path(settings.database_url)
+    return missing_key_file(settings) is not None and database is not None and database.exists()
+
+
+async def require_no_sealed_data(store: Store, settings: Settings) -> None:
+    """Raise `StoreUnavailable` if a key that is not here sealed stored data."""
+    if missing := await find_missing_keys(store, ()):
+        raise StoreUnavailable(missing_keys_detail(missing, key_ring_source(settings)), needs_operator=True)
 
 
 async def require_key_ring(store: Store, ring: KeyRing, settings: Settings) -> None:

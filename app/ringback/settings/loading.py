@@ -31,6 +31,10 @@ def load_settings(**overrides: Any) -> Settings:
         ) from None
     except UnicodeDecodeError:
         raise SettingsError(".env is not a text file in UTF-8. Save it as one.") from None
+    except OSError as problem:
+        raise SettingsError(
+            f".env cannot be read: {problem.strerror}. Run this as the service's user, or in a folder without that file."
+        ) from None
 
 
 def find_misspelt_variables() -> Mapping[str, str]:

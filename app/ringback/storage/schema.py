@@ -10,7 +10,7 @@ from typing import Final
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.migrations import SchemaState, compare_migrations
 from ringback.storage.sqlite import migrator
-from ringback.storage.sqlite.database import connect, to_store_unavailable
+from ringback.storage.sqlite.database import connect, explain_opening
 from ringback.storage.sqlite.use_mark import require_whole_if_unused
 from ringback.storage.urls import find_sqlite_path
 
@@ -61,7 +61,7 @@ def _read_sqlite(path: Path) -> SchemaState:
         with closing(connect(path, lock_wait_seconds=LOCK_WAIT_SECONDS)) as connection:
             return migrator.read_schema_state(connection, migrations)
     except sqlite3.Error as error:
-        raise to_store_unavailable(error) from error
+        raise explain_opening(error, path) from error
 
 
 def driver_missing(error: ImportError) -> StoreUnavailable:

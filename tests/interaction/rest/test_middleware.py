@@ -7,6 +7,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from ringback.domain.principal import Scope
 from ringback.mcp_server.http_options import OPTION_HEADERS
 from tests.support.service import PUBLIC_URL, ServiceUnderTest, running_service
 
@@ -42,6 +43,20 @@ async def test_on_loopback_every_name_of_loopback_is_answered_and_a_rebound_one_
 ) -> None:
     assert await status(service, host=host, server="http://127.0.0.1:8090") == 200
     assert await status(service, host="evil.example", server="http://127.0.0.1:8090") == 421
+
+
+async def test_a_monitor_reads_the_metrics_of_a_node_at_its_own_address_and_nothing_else(
+    service: ServiceUnderTest,
+) -> None:
+    key = await service.create_api_key("monitor", scopes=frozenset({Scope.METRICS, Scope.READ}))
+    headers = {"Authorization": f"Bearer {key}", "Host": "ringback-1:8090"}
+    node = await service.create_anonymous_client(base_url="http://10.1.2.3:8090", headers=headers)
+    local = await service.create_anonymous_client(base_url="http://127.0.0.1:8090", headers=headers)
+
+    assert (await node.get("/metrics")).status_code == 200
+    assert (await node.get("/metrics", headers={"Authorization": ""})).status_code == 401
+    assert (await node.get("/v1/calls")).status_code == 421
+    assert (await local.get("/metrics")).status_code == 421
 
 
 async def test_without_allowed_origins_no_page_may_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

@@ -14,14 +14,19 @@ from typer.testing import Result
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
+from ringback.keyring import load_key_ring
+from ringback.service_database import open_shared_store
 from ringback.service_database import restore as restoring
 from ringback.service_database.backup import back_up
 from ringback.service_database.backup_manifest import Manifest, digest_file, write_manifest
+from ringback.service_database.key_ring import require_key_ring
 from ringback.service_database.keyless_store import open_store_without_keys
 from ringback.settings import load_settings
+from ringback.signing import sealing
 from ringback.storage.migrations import SchemaState
 from ringback.storage.sqlite import backup as copying
 from ringback.storage.sqlite.store import lock_for_database
+from tests.support.examples import WEBHOOK
 
 Run = Callable[..., Result]
 
@@ -79,6 +84,36 @@ def test_a_backup_is_complete_and_private_and_says_what_is_in_it(made: Run) -> N
     assert manifest["store"] == "sqlite"
     assert manifest["files"]["ringback.db"]["bytes"] == (BACKUP / "ringback.db").stat().st_size
     assert (BACKUP / "ringback.db.key").read_bytes() == KEY_FILE.read_bytes()
+
+
+def test_a_backup_whose_key_file_is_not_the_service_s_names_the_keys_that_it_lacks(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = sealing.generate_key_ring_entry(b"k" * sealing.KEY_BYTES)
+
+    async def store_as_the_service() -> None:
+        settings = load_settings(secret_keys=entry)
+        async with open_shared_store(settings) as store:
+            ring = load_key_ring(settings, random_bytes=os.urandom)
+            await require_key_ring(store, ring, settings)
+            await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
+
+    asyncio.run(store_as_the_service())
+    name = entry.partition(":")[0]
+
+    backed_up = made("backup", str(BACKUP), "--json")
+    assert (backed_up.exit_code, f"lacks '{name}'" in backed_up.stderr) == (0, True)
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", entry)
+    assert "lacks" not in made("backup", "backups/tuesday").stderr
+
+
+def test_a_backup_without_the_key_file_is_refused_with_what_to_do(made: Run) -> None:
+    KEY_FILE.unlink()
+
+    refused = made("backup", str(BACKUP))
+
+    assert (refused.exit_code, BACKUP.exists()) == (2, False)
+    assert "If the service has RINGBACK_SECRET_KEYS, set it here" in refused.stderr
 
 
 def test_a_restored_backup_is_the_database_of_that_time_and_the_other_one_is_kept(made: Run) -> None:

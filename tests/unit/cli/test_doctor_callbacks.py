@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -14,6 +14,7 @@ from ringback.cli.installation_checks import network as checks
 from ringback.cli.installation_checks.database import Finding
 from ringback.cli.installation_checks.network import CallbackCheck
 from ringback.client import RingbackClient
+from ringback.domain.client_address import Address
 from ringback.domain.clock import SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.dialer import DIRECT_EGRESS, Egress
@@ -166,3 +167,24 @@ async def test_a_receiver_that_accepts_and_stays_silent_does_not_block_the_docto
         (found,) = await callbacks(receiver.url().replace("http:", "https:"))
 
     assert not found.ok
+
+
+async def test_receivers_are_reached_for_a_few_at_a_time() -> None:
+    class CountingConnector:
+        running = most = 0
+
+        async def connect(self, address: Address, port: int) -> NoReturn:
+            del address, port
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(0)  # the others reach this point, too, if nothing holds them back
+            self.running -= 1
+            raise ConnectionRefusedError
+
+    connector = CountingConnector()
+    count = checks.CONNECTIONS_MAX + 1
+    egress = Egress(find_connector=lambda _: connector)
+
+    found = await callbacks(*(f"https://127.0.0.1:{port}/" for port in range(1, count + 1)), egress=egress)
+
+    assert (len(found), connector.most) == (count, checks.CONNECTIONS_MAX)

@@ -186,6 +186,7 @@ def test_a_lost_key_file_is_never_replaced_until_the_loss_is_accepted(run: Run, 
 
     assert kept.partition(":")[0] in findings(list_checks(run, "--accept-lost-keys"))["lost keys"][1]
     assert run("keys", "list").exit_code == 0
+    load_key_ring(load_settings(), random_bytes=os.urandom)  # as the service does at its start
     assert key_file.read_text() != kept
     assert findings(list_checks(run))["sealed data"][0]
 

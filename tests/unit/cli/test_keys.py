@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import Result
 from ringback.domain.clock import SystemClock
 from ringback.domain.principal import Scope
 from ringback.domain.upstream_rows import CatalogPart
+from ringback.keyring import load_key_ring
 from ringback.service_database import open_shared_store
 from ringback.settings import load_settings
 from ringback.signing import ed25519, sealing
@@ -188,7 +190,7 @@ def test_a_signing_key_is_printed_alone_and_its_public_key_on_standard_error(run
 
 
 def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> None:
-    run("keys", "list")
+    load_key_ring(load_settings(), random_bytes=os.urandom)  # as the service does at its first start
     before = json.loads(run("keys", "sealed", "--json").stdout)
 
     rotated = run("keys", "rotate").stdout.strip()
@@ -198,7 +200,9 @@ def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> N
         {"key": rotated, "role": "newest", "sealed": 0},
         {"key": before[0]["key"], "role": "old", "sealed": 0},
     ]
-    assert rotated in run("keys", "sealed").stdout
+    printed = run("keys", "sealed")
+    assert rotated in printed.stdout
+    assert "that is new and not yet the first" in printed.stderr
 
 
 def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +216,22 @@ def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPa
     newest, missing = json.loads(run("keys", "sealed", "--json").stdout)
 
     assert [(key["role"], key["sealed"]) for key in (newest, missing)] == [("newest", 0), ("missing", 1)]
+
+
+def test_a_command_without_the_keys_of_the_service_makes_no_key_file_beside_its_database(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.generate_key_ring_entry(b"k" * sealing.KEY_BYTES))
+    run("keys", "create", "alice", "--create")
+    monkeypatch.delenv("RINGBACK_SECRET_KEYS")
+
+    created = run("keys", "create", "bob")
+
+    for command in ("sealed", "rotate"):
+        refused = run("keys", command)
+        assert (refused.exit_code, "set it here" in refused.stderr) == (2, True)
+    assert (created.exit_code, Path("ringback.db.key").exists()) == (0, False)
+    assert {key["principal"] for key in json.loads(run("keys", "list", "--json").stdout)} == {"alice", "bob"}
 
 
 def test_keys_of_the_environment_are_rotated_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

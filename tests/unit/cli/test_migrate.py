@@ -7,10 +7,12 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import Result
 
+from ringback.storage import schema
 from ringback.storage.migrations import Migration, read_migrations
 from ringback.storage.postgres import migrator as postgres_migrator
 from ringback.storage.sqlite import migrator as sqlite_migrator
@@ -156,3 +158,19 @@ def test_a_database_that_is_away_is_no_missing_migration(run: Run, option: list[
 
     assert away.exit_code == 75
     assert "cannot be used now" in away.stderr
+
+
+def test_a_folder_that_the_user_may_not_write_is_named_with_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        refused = sqlite3.OperationalError("attempt to write a readonly database")
+        refused.sqlite_errorcode = sqlite3.SQLITE_READONLY
+        raise refused
+
+    run("migrate", "--database", "sqlite:///ringback.db")
+    monkeypatch.setattr(schema, "connect", refuse)
+
+    checked = run("migrate", "--check", "--database", "sqlite:///ringback.db")
+
+    assert (checked.exit_code, f"write access to '{tmp_path}'" in checked.stderr) == (2, True)

@@ -1,6 +1,7 @@
 """Output to a terminal."""
 
 import json
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ringback.cli.output import (
     print_json,
     print_json_line,
     print_model,
+    print_table,
     strip_control_characters,
 )
 from ringback.cli.server_options import SERVICE_ERRORS
@@ -28,6 +30,12 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
 
 def test_text_from_outside_cannot_reorder_what_stands_around_it() -> None:
     assert strip_control_characters("delete\u202etxt.\u2066a\u2069") == "delete�txt.�a�"
+
+
+def test_a_table_of_a_process_without_standard_output_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    print_table(("id",), [{"id": "call_1"}])
 
 
 def test_json_has_every_character_and_none_that_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

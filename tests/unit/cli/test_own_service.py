@@ -6,15 +6,19 @@ The service is a small process that holds the lock and writes the runtime file, 
 import asyncio
 import json
 import os
+import pwd
 import signal
 import socket
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from typer.testing import Result
 
+from ringback.cli.client_files.clients import get_places
 from ringback.cli.client_options import URL_DEFAULT, choose_service, run_with_client, start_own_service
 from ringback.cli.embedded_service.own_service import find_own_service
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
@@ -280,3 +284,19 @@ async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(
 
     assert running.pid > 0
     assert capsys.readouterr().err == "Stopped.\n"
+
+
+def test_a_user_without_a_home_folder_has_no_service_and_its_commands_say_what_they_miss(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_no_account(_: int) -> NoReturn:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", find_no_account)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert find_own_service("http://127.0.0.1:1") is None
+    assert get_places("linux").home == Path("/")
+    listening = run("listen", "--url", "http://127.0.0.1:1", "--session", "s", "--state", "/proc/none.db")
+    assert (listening.exit_code, "Choose another --state" in listening.stderr) == (2, True)

@@ -164,3 +164,4 @@ def test_a_folder_that_cannot_be_written_at_the_start_is_named(tmp_path: Path) -
 
     assert f"write access to '{tmp_path}'" in explained.detail
     assert "try again" not in explained.detail
+    assert explained.needs_operator

@@ -1,5 +1,6 @@
 """Opening a store by its URL, and the lock that one service has on it."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -9,6 +10,7 @@ import sys
 import time
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,6 +26,9 @@ from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
 from tests.support.stores import make_sealer
+
+SERVICE_USER = 65_534
+"""Any user but root."""
 
 
 def opening(path: Path, *, exclusive: bool = True) -> AbstractAsyncContextManager[Store]:
@@ -131,6 +136,42 @@ def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> Non
     lock.acquire()
     lock.release()
     lock.release()
+
+
+async def test_a_lock_file_that_root_makes_belongs_to_the_owner_of_the_database(path: Path) -> None:
+    async with opening(path):
+        pass
+    path.with_name(f"{path.name}.lock").unlink()
+    if os.geteuid() == 0:
+        os.chown(path, SERVICE_USER, SERVICE_USER)
+
+    async with opening(path):
+        owners = {file.name: file.stat().st_uid for file in path.parent.iterdir() if file.name.startswith(path.name)}
+
+    assert owners == dict.fromkeys(owners, owners[path.name])
+    assert f"{path.name}.lock" in owners
+
+
+@pytest.mark.parametrize(
+    ("code", "needs_operator", "advice"),
+    [
+        (errno.EACCES, True, "as the service's user"),
+        (errno.EROFS, True, "let that user write"),
+        (errno.ENOSPC, False, "Free"),
+    ],
+)
+def test_a_lock_file_that_its_user_may_not_write_needs_an_operator_and_a_full_disk_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int, needs_operator: bool, advice: str
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(StoreUnavailable, match=advice) as refused:
+        FileLock(tmp_path / "ringback.db.lock").acquire()
+
+    assert refused.value.needs_operator is needs_operator
 
 
 async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.cli.client_files.documents import ANY_KEY
+from ringback.cli.home_folder import find_home
 
 
 class Format(StrEnum):
@@ -191,4 +192,4 @@ def find_client(name: str) -> Client | None:
 
 
 def get_places(platform: str) -> Places:
-    return Places(home=Path.home(), folder=Path.cwd(), platform=platform, environment=os.environ)
+    return Places(home=find_home(), folder=Path.cwd(), platform=platform, environment=os.environ)

@@ -9,7 +9,7 @@ import typer
 from ringback.cli.output import AsJson, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
 from ringback.domain.clock import SystemClock
-from ringback.service_database.backup import back_up
+from ringback.service_database.backup import back_up, find_keys_left_out
 from ringback.service_database.backup_manifest import KEY_FILE_NAME, BackupError, Manifest
 from ringback.service_database.restore import Restored, restore
 from ringback.settings import load_settings
@@ -29,6 +29,12 @@ def backup(
     """Back up the database and its key file. The service may run meanwhile."""
     settings = load_settings(database_url=database)
     manifest = back_up(settings, folder, clock=SystemClock(), on_step=_pause)
+    if left_out := find_keys_left_out(settings):
+        names = ", ".join(f"'{key_id}'" for key_id in left_out)
+        print_message(
+            f"Warning: the backup lacks {names}, which sealed stored secrets. If the service has RINGBACK_SECRET_KEYS, keep "
+            "it, too, and set it for every command: without its keys no program can read the secrets."
+        )
     if as_json:
         print_json({"folder": str(folder), **_to_json(manifest)})
         return

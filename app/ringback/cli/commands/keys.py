@@ -22,9 +22,10 @@ from ringback.cli.server_options import SERVICE_ERRORS, Database
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, SCOPES_TEXT, ApiKey, Scope
-from ringback.keyring import load_key_ring, rotate_key_file
+from ringback.keyring import load_key_ring, missing_key_file, rotate_key_file
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_api_keys, open_shared_store
+from ringback.service_database.key_ring import lacks_key_file
 from ringback.services.access.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
@@ -113,6 +114,16 @@ def _require_database(settings: Settings) -> None:
             f"There is no database of a service at {locate_database(settings.database_url)}. Name the service's: --database, "
             "or RINGBACK_DATABASE_URL as for the service. `ringback serve` makes it at its first start; to make it here and "
             "now: ringback keys create --create",
+            needs_operator=True,
+        )
+
+
+def _require_keys(settings: Settings) -> None:
+    """Raise `StoreUnavailable` where the keys would be made here and now: the database's service has others."""
+    if lacks_key_file(settings):
+        raise StoreUnavailable(
+            f"There is no key file '{missing_key_file(settings)}'. If the service has RINGBACK_SECRET_KEYS, set it here, too; "
+            "otherwise restore the file; the service makes one at its first start.",
             needs_operator=True,
         )
 
@@ -221,6 +232,7 @@ def rotate(as_json: AsJson = False, database: Database = None) -> None:
     settings = load_settings(database_url=database)
     if settings.secret_keys is None:
         _require_database(settings)
+    _require_keys(settings)
     key_id = rotate_key_file(settings, random_bytes=os.urandom)
     if as_json:
         print_json({"key": key_id})
@@ -234,6 +246,7 @@ def rotate(as_json: AsJson = False, database: Database = None) -> None:
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
     """Show how many stored values each key encrypted. A key that encrypted none may be removed."""
     settings = _load_existing(database)
+    _require_keys(settings)
     ring = load_key_ring(settings, random_bytes=os.urandom)
     counts = asyncio.run(_count_sealed(settings))
     names = [*ring.key_ids_newest_first, *sorted(counts.keys() - ring.keys.keys())]
@@ -247,7 +260,7 @@ def sealed(as_json: AsJson = False, database: Database = None) -> None:
     create_console().print(table)
     print_message(
         "An old key with 0 sealed values may be removed once its resume tokens have expired: they live as long as results are "
-        "kept."
+        "kept. Keep a key that is new and not yet the first in RINGBACK_SECRET_KEYS, which is shown as old, too."
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringback.cli.home_folder import find_home
+
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 """The files contain an API key and what calls return."""
@@ -51,7 +53,7 @@ class ServicePaths:
 
 
 def find_paths(environment: Mapping[str, str]) -> ServicePaths:
-    home = Path.home()
+    home = find_home()
     configuration = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     state = Path(environment.get("XDG_STATE_HOME") or home / ".local" / "state")
     return ServicePaths(config=configuration / "ringback" / "mcp.json", folder=state / "ringback")

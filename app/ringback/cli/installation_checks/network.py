@@ -13,6 +13,7 @@ import httpx
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
@@ -29,6 +30,8 @@ from ringback.notifier.http.target import Target, parse_target
 from ringback.settings import Settings
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
+CONNECTIONS_MAX: Final = 64
+"""To receivers at once: a principal has up to a thousand of them, and a command's process usually 1,024 open files."""
 CERTIFICATE_DAYS_MIN: Final = 7
 """Automatic renewal usually happens 30 days before the end."""
 _DAY: Final = 86_400
@@ -147,6 +150,7 @@ class CallbackCheck:
         self._clock = clock
         self._tls = tls
         self._egress = egress
+        self._permits = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def run_checks(self, client: RingbackClient) -> list[Finding]:
         """One finding for each origin of a webhook URL."""
@@ -167,7 +171,7 @@ class CallbackCheck:
         if isinstance(target, str):
             return Finding(about, False, target)
         try:
-            async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+            async with self._permits, asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 return Finding(about, *await self._connect_to_target(target))
         except OSError as problem:
             return Finding(about, False, _describe_failure(problem))
@@ -214,7 +218,7 @@ def _describe_failure(problem: OSError) -> str:
 
 
 async def _get_url(url: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS) as http:
+    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS, mounts=bypass_proxy_here(url)) as http:
         return await http.get(url)
 
 

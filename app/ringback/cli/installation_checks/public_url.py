@@ -15,6 +15,7 @@ import httpx
 
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
 from ringback.cli.installation_checks.database import Finding
+from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings
@@ -23,10 +24,11 @@ CHECK_TIMEOUT_SECONDS: Final = 5.0
 ABOUT: Final = "public paths"
 
 
-def open_public_http(settings: Settings) -> httpx.AsyncClient:
+def open_public_http(settings: Settings, process_url: str) -> httpx.AsyncClient:
     """A client that trusts what the service trusts: a private authority may sign the proxy's certificate."""
     tls = load_authorities(settings).add_to(httpx.create_ssl_context())
-    return httpx.AsyncClient(verify=tls, timeout=CHECK_TIMEOUT_SECONDS)
+    mounts = bypass_proxy_here(settings.base_url, process_url)
+    return httpx.AsyncClient(verify=tls, timeout=CHECK_TIMEOUT_SECONDS, mounts=mounts)
 
 
 async def check_public_url(settings: Settings, process_url: str) -> Finding:
@@ -36,7 +38,7 @@ async def check_public_url(settings: Settings, process_url: str) -> Finding:
         if names_itself_in_callbacks(settings):
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
         return Finding("public URL", True, detail)
-    async with open_public_http(settings) as http:
+    async with open_public_http(settings, process_url) as http:
         failure = await _find_failure(http, settings.base_url)
         if failure is None:
             return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
@@ -53,7 +55,7 @@ async def check_public_url(settings: Settings, process_url: str) -> Finding:
 
 async def _describe_own_url(settings: Settings, process_url: str) -> str:
     """What callbacks contain without a public URL: the service says it, because it may have other settings than these."""
-    async with open_public_http(settings) as http:
+    async with open_public_http(settings, process_url) as http:
         try:
             named = _read_named_url(await http.get(f"{process_url}/openapi.json"))
         except (httpx.HTTPError, httpx.InvalidURL):
@@ -77,7 +79,7 @@ async def check_public_paths(settings: Settings) -> list[Finding]:
     """One finding about the routes below the public URL, if one is set and its host responds."""
     if settings.public_url is None:
         return []
-    async with open_public_http(settings) as http:
+    async with open_public_http(settings, settings.process_url) as http:
         try:
             faults = [
                 await _check_document(http, settings.base_url),

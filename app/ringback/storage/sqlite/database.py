@@ -107,7 +107,8 @@ def explain_opening(error: sqlite3.Error, path: Path) -> StoreUnavailable:
     if primary_result_code(error) == sqlite3.SQLITE_READONLY:
         return StoreUnavailable(
             f"The database cannot be written: {error}. Nothing was changed. Give this user write access to '{folder}' and to "
-            "the files in it, on a disk that is not read-only."
+            "the files in it, on a disk that is not read-only.",
+            needs_operator=True,
         )
     if primary_result_code(error) != sqlite3.SQLITE_FULL and _has_space(folder):
         return to_store_unavailable(error)

@@ -10,10 +10,12 @@ The count is not synced to the disk. In the page cache it survives the death of 
 behind the database, never ahead of it, because a COMMIT is durable before its count is written here.
 """
 
+import errno
 import fcntl
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,8 @@ _DIGITS: Final = 20
 """Digits of a line: as many as 2**64 has."""
 _COUNT_OFFSET: Final = _DIGITS + 1
 _COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
+_REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""Errors that last until a person gives this user the right to write."""
 _LOOKS_MAX: Final = 20
 LOOK_AGAIN_SECONDS: Final = 0.01
 """Between two attempts to take the lock. A command that looks whether it is held (`is_held`) has it for microseconds."""
@@ -47,6 +51,7 @@ class FileLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unwritable_error(error) from error
+        self._leave_to_owner_of_database(descriptor)
         try:
             _lock_soon(descriptor)
             os.pwrite(descriptor, f"{os.getpid():<{_DIGITS}}\n".encode(), 0)
@@ -61,6 +66,13 @@ class FileLock:
             os.close(descriptor)
             raise self._unwritable_error(error) from error
         self._descriptor = descriptor
+
+    def _leave_to_owner_of_database(self, descriptor: int) -> None:
+        """If a command of root makes the file: the service runs as that user. SQLite does the same with its own files."""
+        if os.geteuid() == 0:
+            with suppress(OSError):  # the database does not exist yet
+                owner = self._path.with_name(self._path.name.removesuffix(LOCK_FILE_SUFFIX)).stat()
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
     def is_held(self) -> bool:
         """Whether a process has the lock, without waiting for it or creating the file."""
@@ -102,8 +114,12 @@ class FileLock:
             self._descriptor = None
 
     def _unwritable_error(self, error: OSError) -> StoreUnavailable:
+        is_refused = error.errno in _REFUSALS
+        advice = (
+            "Run this as the service's user, and let that user write there." if is_refused else "Free it, or its disk."
+        )
         return StoreUnavailable(
-            f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk."
+            f"The lock file '{self._path}' cannot be written: {error.strerror}. {advice}", needs_operator=is_refused
         )
 
 
