@@ -111,7 +111,8 @@ def test_a_request_that_meets_the_end_of_the_client_in_another_thread_is_refused
     """The loop has stopped, and is not closed yet. `is_started`: whether it still runs what is scheduled now."""
     thread = LoopThread()
     is_ending, is_scheduled = threading.Event(), threading.Event()
-    schedule = thread._loop.call_soon_threadsafe
+    loop = thread._loop  # pyright: ignore[reportPrivateUsage] - the moment between its stop and its close is seen nowhere else
+    schedule = loop.call_soon_threadsafe
 
     def schedule_late(*args: Any) -> Any:
         handle = schedule(*args)
@@ -136,7 +137,7 @@ def test_a_request_that_meets_the_end_of_the_client_in_another_thread_is_refused
     with ThreadPoolExecutor(2) as threads:
         closing = threads.submit(thread.close)
         is_ending.wait(WAIT_SECONDS)
-        monkeypatch.setattr(thread._loop, "call_soon_threadsafe", schedule_late)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", schedule_late)
         late = threads.submit(thread.run, wait_for_ever())
         closing.result(WAIT_SECONDS)
         with pytest.raises(RuntimeError, match="closed"):

@@ -204,8 +204,8 @@ def test_the_driver_is_that_of_the_handle_or_the_most_durable_one(
 @pytest.mark.requirement("R32")
 async def test_a_task_that_asks_for_what_was_not_offered_is_cancelled() -> None:
     """Its call had ended, and the task waited for an answer that no client could send."""
-    sampling = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
-    asking = {"status": "input_required", "inputRequests": {"model": sampling}}
+    sampling: dict[str, Any] = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+    asking: dict[str, Any] = {"status": "input_required", "inputRequests": {"model": sampling}}
 
     completion, _, session = await run(FOLLOWED_CALL, asking, ACK)
 
