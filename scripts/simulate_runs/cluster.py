@@ -172,16 +172,17 @@ class Cluster:
         self._loop.kill_process(running.process)
         self._remove(place, running)
 
-    def freeze_node(self, place: int) -> None:
+    def freeze_node(self, place: int) -> RunningNode | None:
+        """The node that freezes: when it thaws, it may have left its place, while some of its requests still run."""
         running = self.places[place]
         if running is not None:
             self._history.disturb(f"{running.node.name} freezes")
             self._loop.freeze_process(running.process)
             running.node.store.abort_open_unit()
+        return running
 
-    def thaw_node(self, place: int) -> None:
-        running = self.places[place]
-        if running is not None and running.process.state is ProcessState.FROZEN:
+    def thaw_node(self, running: RunningNode) -> None:
+        if running.process.state is ProcessState.FROZEN:
             running.last_frozen_at = self._loop.time()
             self._history.note(Subject.FAULT, f"{running.node.name} thaws")
             self._loop.thaw_process(running.process)

@@ -71,7 +71,7 @@ class Faults:
                 self._cluster.start_node(place)
             else:
                 running.process.callbacks_left = None
-            self._cluster.thaw_node(place)
+                self._cluster.thaw_node(running)
         self._history.note(Subject.FAULT, "no more faults")
 
     def _kill(self, fault: PlannedFault) -> None:
@@ -83,8 +83,8 @@ class Faults:
 
     def _freeze(self, fault: PlannedFault) -> None:
         def hit() -> None:
-            self._cluster.freeze_node(fault.node)
-            self._loop.call_later(fault.lasts_seconds, self._cluster.thaw_node, fault.node, context=self._context)
+            if (frozen := self._cluster.freeze_node(fault.node)) is not None:
+                self._loop.call_later(fault.lasts_seconds, self._cluster.thaw_node, frozen, context=self._context)
 
         self._after_callbacks(fault, hit)
 

@@ -100,6 +100,14 @@ def test_a_seed_replays_exactly(empty: EmptyDatabase) -> None:
     assert first.history.facts == second.history.facts
 
 
+def test_a_node_that_freezes_between_its_end_and_that_of_its_requests_thaws(empty: EmptyDatabase) -> None:
+    """In this seed it had left its place by then, so it stayed frozen, and who waited for its end never acted again."""
+    result = run_plan(make_plan(9508, nodes=3, size=MEDIUM), empty)
+
+    assert find_violations(result) == []
+    assert any(text.endswith(" thaws") for text in map(str, result.history.facts))
+
+
 def test_no_node_reads_the_time_of_its_processor(empty: EmptyDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> float:
         raise AssertionError("The order of work would depend on how busy the machine is.")

@@ -161,6 +161,8 @@ class ForkedWorkers:
         for data in reports:
             report = hook.pytest_report_from_serializable(config=self._config, data=data)
             hook.pytest_runtest_logreport(report=report)
+            if report.failed:  # a run takes minutes, with --deep an hour, and shows the rest at its end
+                self._config.get_terminal_writer().line(f"\n{report.when} failed: {report.nodeid}")
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _replace(self, session: pytest.Session, worker: Worker) -> None:

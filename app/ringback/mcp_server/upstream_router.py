@@ -20,7 +20,7 @@ from ringback.domain.upstreams import Listing
 from ringback.mcp_server.call_options import accepts_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.upstreams.tool_aliases import SHORTENED_ALIAS_PATTERN, make_alias, split_alias
+from ringback.services.upstreams.tool_aliases import ALIAS_SEPARATOR, SHORTENED_ALIAS_PATTERN, make_alias, split_alias
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ class UpstreamRouter:
             return context.endpoint.upstream, name
         target = await self._resolve_alias(context, listing, name)
         if target is None or target[0] not in self.list_upstreams(context):
-            raise UnknownTool(f"No upstream has an entry of this name. List the entries: {listing}/list")
+            hint = "" if ALIAS_SEPARATOR in name else f"Here its upstream comes first: upstream{ALIAS_SEPARATOR}name. "
+            raise UnknownTool(f"No upstream has an entry of this name. {hint}List the entries: {listing}/list")
         return target
 
     async def resolve_resource(self, context: RequestContext, uri: str) -> str:

@@ -54,6 +54,17 @@ async def test_a_slash_at_the_end_of_the_url_changes_nothing(gate: GatewayHarnes
     assert await list_names(replace(client, url=f"{client.url}/")) == listed
 
 
+async def test_a_name_without_its_upstream_is_refused_with_the_form_that_names_have_here(gate: GatewayHarness) -> None:
+    client = await gate.make_modern_client(None)
+    with pytest.raises(JsonRpcErrorResponse) as bare:
+        await client.request("tools/call", {"name": "echo", "arguments": {}})
+    with pytest.raises(JsonRpcErrorResponse) as joined:
+        await client.request("tools/call", {"name": "nowhere__echo", "arguments": {}})
+
+    assert "Here its upstream comes first: upstream__name." in bare.value.message
+    assert "comes first" not in joined.value.message
+
+
 async def test_resources_keep_their_uris_and_are_read_at_their_upstream(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     uris = [each["uri"] for each in (await client.request("resources/list", {}))["resources"]]

@@ -129,6 +129,8 @@ async def test_a_foreign_call_among_them_is_reported_as_unknown(
 
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.content for answer in answers}) == 1
+    assert answers[0].json()["detail"].startswith("call_ids[1]: No call of yours has this id.")
+    assert answers[0].json()["index"] == 1
 
 
 async def test_an_expired_call_among_them_says_so(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

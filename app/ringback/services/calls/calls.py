@@ -1,8 +1,8 @@
 """Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -14,7 +14,7 @@ from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, IdempotencyConflict, ResultNotReady
+from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -214,9 +214,10 @@ class Calls:
 
         async def read_calls(tx: Transaction) -> Sequence[Call]:
             found = dict(ended)
-            for call_id in call_ids:
+            for index, call_id in enumerate(call_ids):
                 if call_id not in found:
-                    found[call_id] = await get_own_call(tx, caller.principal, call_id)
+                    with _naming_place(index):
+                        found[call_id] = await get_own_call(tx, caller.principal, call_id)
             ended.update({call_id: call for call_id, call in found.items() if call.is_final})
             return [found[call_id] for call_id in call_ids]
 
@@ -328,6 +329,17 @@ class Calls:
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
+
+
+@contextmanager
+def _naming_place(index: int) -> Generator[None]:
+    """An error of one of several calls names its place in the request."""
+    try:
+        yield
+    except (NotFound, CallExpired) as error:
+        error.detail = f"call_ids[{index}]: {error.detail}"
+        error.extra["index"] = index
+        raise
 
 
 def _no_result_detail(call: Call) -> str:

@@ -34,7 +34,7 @@ LOGGED_NAMES_MAX: Final = 1_000
 """Names without an alias that this process has logged; each is logged once, and not with each list."""
 SHORTENED_ALIAS_PATTERN: Final = re.compile(rf"_[0-9a-f]{{{ALIAS_HASH_DIGITS}}}\Z")
 """The end of an alias that may be shortened."""
-_SEPARATOR: Final = "__"
+ALIAS_SEPARATOR: Final = "__"
 _PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _FORBIDDEN_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -118,7 +118,7 @@ def _build_alias(kind: str, upstream: str, original: str) -> ToolAlias:
 
 def make_alias(upstream: str, original: str) -> str:
     """The alias of an original name, deterministic."""
-    name = f"{upstream}{_SEPARATOR}{original}"
+    name = f"{upstream}{ALIAS_SEPARATOR}{original}"
     if len(name) > ALIAS_LENGTH_MAX or not _PLAIN_PATTERN.fullmatch(name):
         name = shorten_alias(upstream, original)
     return name
@@ -126,12 +126,12 @@ def make_alias(upstream: str, original: str) -> str:
 
 def split_alias(name: str) -> tuple[str, str] | None:
     """The upstream of an alias, and what follows it: the original name unless it was shortened. None for other names."""
-    upstream, separator, rest = name.partition(_SEPARATOR)
+    upstream, separator, rest = name.partition(ALIAS_SEPARATOR)
     return (upstream, rest) if separator and rest and UPSTREAM_NAME_PATTERN.fullmatch(upstream) else None
 
 
 def _is_self_describing(name: ToolAlias) -> bool:
-    return name.name == f"{name.upstream}{_SEPARATOR}{name.original}"
+    return name.name == f"{name.upstream}{ALIAS_SEPARATOR}{name.original}"
 
 
 def _is_stored(name: ToolAlias) -> bool:
@@ -140,6 +140,8 @@ def _is_stored(name: ToolAlias) -> bool:
 
 def shorten_alias(upstream: str, original: str) -> str:
     """At most `ALIAS_LENGTH_MAX` characters that every client accepts; deterministic."""
-    digest = hashlib.sha256(f"{upstream}{_SEPARATOR}{original}".encode()).hexdigest()[:ALIAS_HASH_DIGITS]
-    begin = _FORBIDDEN_PATTERN.sub("_", f"{upstream}{_SEPARATOR}{original}")[: ALIAS_LENGTH_MAX - ALIAS_HASH_DIGITS - 1]
+    digest = hashlib.sha256(f"{upstream}{ALIAS_SEPARATOR}{original}".encode()).hexdigest()[:ALIAS_HASH_DIGITS]
+    begin = _FORBIDDEN_PATTERN.sub("_", f"{upstream}{ALIAS_SEPARATOR}{original}")[
+        : ALIAS_LENGTH_MAX - ALIAS_HASH_DIGITS - 1
+    ]
     return f"{begin}_{digest}"
