@@ -43,6 +43,8 @@ SLOW_FILES: Final = frozenset(
             "test_own_service.py",
         ),
         *("test_installs.py", "test_benchmarks.py", "test_exit_deadline.py", "test_openapi_requests.py"),
+        *("test_cut_connections.py", "test_backup_and_restore.py", "test_kill_resumable_calls.py", "test_simulate.py"),
+        *("test_ai_sdk_events.py", "test_mcp_remote.py", "test_everything_server.py"),
     }
 )
 """Files with tests that take longer than some seconds. Started last, such a test leaves the other cores idle."""
