@@ -93,10 +93,9 @@ class _Column:
 class RowCodec(Generic[T]):
     """The columns of one record.
 
-    Fields that are `stored_within` another column have none of their own, and a decoded record has their defaults.
+    Fields that are `stored_elsewhere`, in another column or table, have no column here, and a decoded record has their defaults.
     `columns` are the types of fields that `ColumnTypes` does not know. The columns of an `embedded` record stand among those of
-    the record that has it. Columns `stored_apart` belong to another table and are no part of the insert. Values of `sealed`
-    columns are keyword arguments of `decode`, because only the caller can unseal them.
+    the record that has it. Values of `sealed` columns are keyword arguments of `decode`: only the caller can unseal them.
 
     Both directions are functions made of source text, as `dataclasses` makes `__init__`: a loop over columns takes half as long
     again (measured with calls and deliveries).
@@ -109,17 +108,15 @@ class RowCodec(Generic[T]):
         *,
         columns: Mapping[str, ColumnType] = _NO_COLUMN_TYPES,
         embedded: Mapping[str, "RowCodec[Any]"] = _NOTHING_EMBEDDED,
-        stored_apart: Collection[str] = (),
         sealed: Collection[str] = (),
-        stored_within: Collection[str] = (),
+        stored_elsewhere: Collection[str] = (),
     ) -> None:
         self.record = record
         self._embedded = embedded
-        self._stored_apart = frozenset(stored_apart)
         self._sealed = frozenset(sealed)
         self.columns: dict[str, _Column] = {}
         for field in fields(record):  # pyright: ignore[reportArgumentType] - every record is a dataclass
-            if field.name in stored_within:
+            if field.name in stored_elsewhere:
                 continue
             if (inner := embedded.get(field.name)) is not None:
                 self.columns |= {
@@ -160,8 +157,8 @@ class RowCodec(Generic[T]):
         return ", ".join(f'{table}."{name}"' for name in self.names)
 
     def insert_lists(self, *more: str) -> str:
-        """`("column", …) VALUES (:column, …)`, without the columns that are stored apart, and with columns of the row alone."""
-        names = [*(name for name in self.names if name not in self._stored_apart), *more]
+        """`("column", …) VALUES (:column, …)`, with more columns than the record has."""
+        names = [*self.names, *more]
         columns = ", ".join(f'"{name}"' for name in names)
         return f"({columns}) VALUES ({', '.join(f':{name}' for name in names)})"
 

@@ -45,16 +45,16 @@ class Records:
     """
 
     def __init__(self, types: ColumnTypes) -> None:
-        self.call = _make_call_codec(types, stored_within=_ARGUMENTS)
-        self.whole_call = _make_call_codec(types, stored_apart=_ARGUMENTS)
+        self.call = _make_call_codec(types, stored_elsewhere=_ARGUMENTS)
+        self.whole_call = _make_call_codec(types, sealed=_ARGUMENTS)
         self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
         self.event_type = RowCodec(PublishedEventType, types)
         self.event_demand = RowCodec(EventDemand, types)
         self.event_following = RowCodec(EventFollowing, types)
-        self.delivery = RowCodec(Delivery, types, stored_within=("body",))
-        self.whole_delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
+        self.delivery = RowCodec(Delivery, types, stored_elsewhere=("body",))
+        self.whole_delivery = RowCodec(Delivery, types, sealed=("body",))
         self.attempt = RowCodec(Attempt, types)
         self.circuit_breaker = RowCodec(CircuitBreaker, types)
         self.webhook = _make_webhook_codec(types, self.circuit_breaker)
@@ -89,7 +89,7 @@ class Records:
 
 
 def _make_call_codec(
-    types: ColumnTypes, *, stored_apart: Collection[str] = (), stored_within: Collection[str] = ()
+    types: ColumnTypes, *, sealed: Collection[str] = (), stored_elsewhere: Collection[str] = ()
 ) -> RowCodec[Call]:
     json = types.json
     return RowCodec(
@@ -103,9 +103,8 @@ def _make_call_codec(
             "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
             "input_responses": json.storing(dict, dict, empty_is_null=True),
         },
-        stored_apart=stored_apart,
-        sealed=stored_apart,
-        stored_within=stored_within,
+        sealed=sealed,
+        stored_elsewhere=stored_elsewhere,
     )
 
 
@@ -124,7 +123,7 @@ def _make_webhook_codec(types: ColumnTypes, breaker: RowCodec[CircuitBreaker]) -
         },
         embedded={"breaker": breaker, "failure_rate": RowCodec(FailureRate, types)},
         sealed=("secrets",),
-        stored_within=("headers",),
+        stored_elsewhere=("headers",),
     )
 
 

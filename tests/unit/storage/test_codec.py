@@ -51,7 +51,6 @@ CODEC = RowCodec(
     TYPES,
     columns={"extra": TYPES.json.storing(dict, dict, empty_is_null=True)},
     embedded={"point": RowCodec(Point, TYPES)},
-    stored_apart=("secret",),
     sealed=("secret",),
 )
 THING = Thing(
@@ -117,11 +116,6 @@ def test_statements_get_their_columns_from_the_codecs() -> None:
     )
     with pytest.raises(KeyError):
         fill_in_columns("SELECT {thing in things}", codecs)
-
-
-def test_columns_that_are_stored_apart_are_no_part_of_the_insert() -> None:
-    assert "secret" in CODEC.names
-    assert "secret" not in CODEC.insert_lists()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ FAILED = make_call(principal=BOB, status=CallStatus.FAILED, phase=CallPhase.ENDE
 
 def insert_as_older_code(connection: sqlite3.Connection, calls: list[Call], events: list[Event]) -> None:
     for call in calls:
-        row = RECORDS.call.encode(call)
+        row = RECORDS.whole_call.encode(call)
         connection.execute(f"INSERT INTO calls {RECORDS.call.insert_lists()}", row)
         connection.execute("INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta)", row)
     for event in events:
@@ -75,7 +75,7 @@ def test_bodies_of_older_code_are_counted_neither_when_they_are_stored_nor_when_
         delivery = make_delivery()
         connection.execute(
             f"INSERT INTO deliveries {RECORDS.delivery.insert_lists()}",
-            RECORDS.delivery.encode(delivery),
+            RECORDS.whole_delivery.encode(delivery),
         )
         connection.execute("INSERT INTO bodies (delivery_id, body) VALUES (?, x'0101')", [delivery.id])
         connection.execute("DELETE FROM deliveries")

@@ -64,7 +64,7 @@ async def run(connection: Connection, statement: str, row: Mapping[str, Any]) ->
 
 async def insert_as_older_code(connection: Connection, calls: Sequence[Call], events: Sequence[Event]) -> None:
     for call in calls:
-        await run(connection, INSERT_WHOLE, RECORDS.call.encode(call))
+        await run(connection, INSERT_WHOLE, RECORDS.whole_call.encode(call))
     for event in events:
         await run(connection, INSERT_EVENT, RECORDS.event.encode(event))
 
