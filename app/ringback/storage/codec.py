@@ -93,7 +93,7 @@ class _Column:
 class RowCodec(Generic[T]):
     """The columns of one record.
 
-    Fields that are `stored_elsewhere`, in another column or table, have no column here, and a decoded record has their defaults.
+    Fields that are `stored_elsewhere`, in another column or table, have no column, and a decoded record has their defaults.
     `columns` are the types of fields that `ColumnTypes` does not know. The columns of an `embedded` record stand among those of
     the record that has it. Values of `sealed` columns are keyword arguments of `decode`: only the caller can unseal them.
 
