@@ -87,8 +87,9 @@ async def test_a_node_without_a_dispatcher_holds_no_delivery(site: Site) -> None
 
 
 async def test_sqlite_refuses_roles_that_leave_work_undone(site: Site) -> None:
+    database = f"sqlite:///{site.cluster.folder / 'ringback.db'}"
     with pytest.raises(SettingsError, match=r"RINGBACK_ROLES: .*dispatcher, janitor is missing"):
-        async with running_application(site.cluster.folder, roles="api,runner"):
+        async with running_application(site.cluster.folder, database_url=database, roles="api,runner"):
             raise NotImplementedError
 
 

@@ -204,6 +204,21 @@ async def test_cancelling_a_queued_call_ends_it_and_may_be_repeated(alice: httpx
     assert second.json() == first.json()
 
 
+async def test_a_start_that_its_client_has_cancelled_already_ends_in_its_own_transaction(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """Its cancellation followed in a transaction of its own, before which the tool could run."""
+    request = StartCallRequest(upstream="git", tool="git_status", wait_seconds=4.0, is_cancelled=True)
+
+    started = await service.services.calls.start_call(
+        Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES), request
+    )
+
+    listed = (await alice.get("/v1/calls")).json()["calls"]
+    assert (started.is_new, started.call.outcome, started.call.runs) == (True, CallOutcome.CANCELLED, 0)
+    assert [(each["id"], each["status"]) for each in listed] == [(started.call.id, "cancelled")]
+
+
 async def test_cancelling_a_running_call_requests_its_cancellation(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

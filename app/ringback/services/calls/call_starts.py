@@ -64,7 +64,7 @@ class StartCallRequest(CallRequest):
     rerun_policy: RerunPolicy | None = None
     """None selects the configured policy of the tool."""
     is_cancelled: bool = False
-    """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
+    """Whether its client has cancelled it already. The call then ends in the transaction that stores it, and never runs."""
     may_be_given_up: bool = False
     """Whether another node may give the start up meanwhile (`given_up_starts`)."""
     wants_log_messages: bool = False
@@ -241,7 +241,7 @@ class CallStarter:
         if call.phase is CallPhase.SCHEDULED:
             leases = None  # from the notification the runner knows when to queue the call
         # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
-        may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
+        may_dispatch = request.wait_seconds > 0
         leased = (
             await leases.lease_new(tx, call, may_dispatch=may_dispatch, starter_goes_first=request.wants_log_messages)
             if leases is not None

@@ -21,7 +21,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.domain.upstreams import CheckWork
 from ringback.notifier.recorder import Recorder
-from ringback.post_commit import CallHandoff
+from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.audit import record_own_change
 from ringback.services.calls.attended_waits import AttendedWait
 from ringback.services.calls.call_reads import ResultReader, get_own_call, is_large
@@ -89,13 +89,23 @@ class Calls:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         with await self._wait_for_admission(caller.principal):
-            leases = None if (prepare_leases := self._call_handoff.consumer) is None else prepare_leases()
+            prepare_leases = None if request.is_cancelled else self._call_handoff.consumer
+            leases = None if prepare_leases is None else prepare_leases()
             started = await self._store.write_for(
-                caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
+                caller.principal, lambda tx: self._insert_call(tx, caller, prepared, leases)
             )
         log_started_calls([started])
         link_current_span(started.call.id, started.call.traceparent)
         return started
+
+    async def _insert_call(
+        self, tx: Transaction, caller: Caller, prepared: PreparedCall, leases: CallLeases | None
+    ) -> StartedCall:
+        started = await self._starter.insert_call(tx, caller, prepared, leases=leases)
+        if not prepared.request.is_cancelled or not started.is_new:
+            return started
+        await record_own_change(tx, caller, "cancel_call", started.call.id)
+        return replace(started, call=await cancel_open_call(tx, self._recorder, started.call))
 
     async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
         """Store all of these calls in one transaction, or none of them. At most `BATCH_SIZE_MAX`.
