@@ -133,6 +133,7 @@ async def test_a_child_whose_session_was_replaced_ends_although_it_keeps_a_strea
         assert following.child.is_alive
 
 
+@pytest.mark.sqlite_only("a database of PostgreSQL is no file")
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
     async with running_application(tmp_path, make_raw_config()):
         await wait_until_true(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
