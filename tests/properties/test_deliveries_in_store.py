@@ -32,7 +32,7 @@ from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.receivers_by_host import CONNECTION_REFUSED
-from tests.support.stores import FailingStore, open_test_store
+from tests.support.stores import FullDisk, open_test_store
 
 MINUTES: Final = (2, 30, 120, 600)
 GIVE_UP: Final = 3600
@@ -122,14 +122,13 @@ class DeliveriesInStore(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         self.clock = FakeClock()
         self.opened = open_test_store(Path(self.folder.name), self.clock)
-        self.store = FailingStore(self._run(self.opened.__aenter__()))
+        self.store = FullDisk(self._run(self.opened.__aenter__()))
         self.engine = Engine(self.store, self.clock)
         self.dispatcher = self._make_dispatcher()
         self.janitor = self.engine.make_janitor(retention=FAR_FUTURE)
         self.boxes: dict[str, WebhookModel] = {}
         self.posted: list[tuple[WebhookModel, DeliveryModel]] = []
         self.bodies: dict[str, bytes] = {}
-        self.full_disk = False
 
     def _make_dispatcher(self) -> Dispatcher:
         dispatcher = self.engine.make_dispatcher(self._receive)
@@ -186,9 +185,9 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def expire_leases(self) -> None:
         """The disk is full when the outcomes are to be written; the leases run out, and the attempts count."""
         self._give_up_behind_pauses()
-        self.posted, self.full_disk = [], True
+        self.posted, self.store.full_at = [], "AttemptRecorder.record_attempts"
         self._run(self.dispatcher.run_once())
-        self.full_disk = False
+        self.store.full_at = None
         for _, letter in self.posted:
             letter.attempts += 1
             letter.state = "leased"
@@ -343,8 +342,6 @@ class DeliveriesInStore(RuleBasedStateMachine):
     # -- the world --
 
     async def _receive(self, request: httpx.Request) -> httpx.Response:
-        if self.full_disk:
-            self.store.refusals = 1
         box = self.boxes[request.headers["x-mcp-subscription-id"]]
         message_id = request.headers["webhook-id"]
         assert self.bodies.setdefault(f"{box.webhook.id} {message_id}", request.content) == request.content
