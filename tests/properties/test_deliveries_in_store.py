@@ -127,6 +127,8 @@ class DeliveriesInStore(RuleBasedStateMachine):
         self.dispatcher = self._make_dispatcher()
         self.janitor = self.engine.make_janitor(retention=FAR_FUTURE)
         self.boxes: dict[str, WebhookModel] = {}
+        self.requests: list[tuple[WebhookModel, str]] = []
+        """The webhooks and message ids of the requests of one step."""
         self.posted: list[tuple[WebhookModel, DeliveryModel]] = []
         self.bodies: dict[str, bytes] = {}
 
@@ -173,8 +175,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
         """Claim once, send, settle."""
         expected = {box.webhook.id: self._claimable(box) for box in self.boxes.values()}
         self._give_up_behind_pauses()
-        self.posted = []
-        sent = self._run(self.dispatcher.run_once())
+        sent = self._send()
         assert sent == len(self.posted) == sum(map(len, expected.values()))
         for webhook_id, letters in expected.items():
             assert [letter for box, letter in self.posted if box.webhook.id == webhook_id] == letters
@@ -185,8 +186,8 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def expire_leases(self) -> None:
         """The disk is full when the outcomes are to be written; the leases run out, and the attempts count."""
         self._give_up_behind_pauses()
-        self.posted, self.store.full_at = [], "AttemptRecorder.record_attempts"
-        self._run(self.dispatcher.run_once())
+        self.store.full_at = "AttemptRecorder.record_attempts"
+        self._send()
         self.store.full_at = None
         for _, letter in self.posted:
             letter.attempts += 1
@@ -250,6 +251,16 @@ class DeliveriesInStore(RuleBasedStateMachine):
         for box in self.boxes.values():
             mine = [each.data["percent"] for each in events if each.data["webhook_id"] == box.webhook.id]
             assert mine == box.warnings
+
+    def _send(self) -> int:
+        """Lease once and send. What was sent is read afterwards: reads may end in another order than they began."""
+        self.requests = []
+        sent = self._run(self.dispatcher.run_once())
+        self.posted = []
+        for box, message_id in self.requests:
+            (delivery,) = [each for each in self._stored(box) if each.message_id == message_id]
+            self.posted.append((box, box.deliveries[delivery.id]))
+        return sent
 
     # -- the model's rules --
 
@@ -345,8 +356,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
         box = self.boxes[request.headers["x-mcp-subscription-id"]]
         message_id = request.headers["webhook-id"]
         assert self.bodies.setdefault(f"{box.webhook.id} {message_id}", request.content) == request.content
-        (delivery,) = [each for each in await self._webhook_deliveries(box) if each.message_id == message_id]
-        self.posted.append((box, box.deliveries[delivery.id]))
+        self.requests.append((box, message_id))
         if box.answers == CONNECTION_REFUSED:
             raise httpx.ConnectError("nobody is there", request=request)
         return httpx.Response(int(box.answers))
