@@ -189,8 +189,8 @@ async def test_streams_receive_events_again_after_a_read_that_failed_in_an_unexp
     monkeypatch.setattr(log_tails, "read_event_page", fail_once)
     async with stage.open() as pages:
         await read_page(pages)
-        await stage.engine.finish_call(make_call())
-        found = await read_page(pages)
+        for _ in range(2):  # the stream reads the first by itself if the tail begins after it
+            await stage.engine.finish_call(make_call())
+            assert len((await read_page(pages)).events) == 1
 
-    assert len(found.events) == 1
     assert "events.log_not_read" in caplog.text
