@@ -6,6 +6,7 @@ whose lease has gone changes nothing.
 """
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -71,7 +72,9 @@ class CallInStore(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.Runner()
         self.clock = FakeClock()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(
+            tempfile.mkdtemp(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+        )  # in memory, as other files of tests
         self.opening = open_test_store(self.folder, self.clock)
         self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
         self.leased_calls: dict[str, LeasedCall] = {}

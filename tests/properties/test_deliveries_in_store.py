@@ -6,6 +6,7 @@ as safe that is not.
 """
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -119,7 +120,9 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.folder = TemporaryDirectory()
+        self.folder = TemporaryDirectory(
+            dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")
+        )  # in memory, as other files of tests
         self.clock = FakeClock()
         self.opened = open_test_store(Path(self.folder.name), self.clock)
         self.store = FullDisk(self._run(self.opened.__aenter__()))
