@@ -2,8 +2,8 @@
 
 A poll costs the model a turn and its user money, and does not make the call faster. So unchanged polls are counted for each
 principal and call; after a few of them the response says to end the turn, or to wait longer with each poll. Waits stay as long
-as they were asked for: most servers report no progress, and who waits again and again, as told, must not get each response at
-once. Each node counts the polls that reach it.
+as they were asked for: most servers report no progress, and a client that waits again, as advised, must not get each response
+at once. Each node counts the polls that reach it.
 """
 
 from collections import OrderedDict

@@ -84,9 +84,8 @@ class _ElicitationRelay:
             await self._get_legacy_session().answer_elicitation(name, answer)
         except RequestFailed as failure:
             handle = self._context.call.handle
-            if (
-                handle is None or handle.driver == MRTR_DRIVER
-            ):  # that of a round sends the call again, and joins no session
+            # The handle of a round sends the call again, and joins no session.
+            if handle is None or handle.driver == MRTR_DRIVER:
                 raise ResponseLost(_LOGIN_REQUIRED if isinstance(failure, LoginRequired) else _NOT_ANSWERED) from None
             if isinstance(failure, RequestNotSent):
                 raise

@@ -353,7 +353,7 @@ def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secre
 
 
 async def _lacks_upstream_events(tx: Transaction, webhook: Webhook, after_seq: int) -> bool:
-    """Whether the log lacks events of upstreams after this place that the webhook asks for: nobody demanded them before."""
+    """Whether the log lacks events of upstreams after this place that the webhook asks for, because no client demanded them."""
     names = [name for name in sorted(webhook.events) if split_name(name)[0] is not None]
     demands = [await tx.event_demands.get(webhook.principal, name, "") for name in names]
     return any(demand is not None and demand.gap_seq > after_seq for demand in demands)

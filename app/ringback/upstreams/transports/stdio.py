@@ -136,7 +136,7 @@ class _StdioTransport:
             await self._handle_messages(line)
 
     async def _handle_rest(self, rest: bytes) -> None:
-        """Handle a last line without a newline. A part of a message tells nothing: the response to its request is lost."""
+        """Handle a last line without a newline. Of a part of a message, the response is lost."""
         if all(isinstance(read, DecodedMessage) for read in await decode_messages(rest)):
             await self._handle_line(rest)
 
