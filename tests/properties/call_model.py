@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ringback.domain.call import MRTR_DRIVER, Handle
+from ringback.domain.call_completion import RUNS_MAX
 
 ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
 
@@ -47,14 +48,26 @@ class CallModel:
             self.rounds += 1
             self.input_requests |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
 
-    def is_unattended(self) -> None:
-        """Its runner is gone."""
+    @property
+    def runs_again(self) -> bool:
+        """Whether its next runner sends it, or its last round, again."""
+        return self.dispatched and self.handle in (None, ROUND) and self.rerun and not self.cancel
+
+    def is_unattended(self, *, is_handed_back: bool) -> None:
+        """Its runner is gone: it died, or handed the call back."""
         self.unsent = False
         if not self.dispatched and self.cancel:
             self.end("cancelled")
-        elif self.dispatched and not self.handle and (self.cancel or not self.rerun):
+        elif self.dispatched and not self.handle and not self.runs_again:
+            self.end("unknown")
+        elif self.runs_again and self.runs >= RUNS_MAX and not is_handed_back:
             self.end("unknown")
         else:
-            if self.dispatched and not self.handle:
-                self.dispatched, self.input_requests, self.answers = False, {}, set()
-            self.phase, self.holder = "queued", None
+            self.is_queued_again(is_handed_back=is_handed_back)
+
+    def is_queued_again(self, *, is_handed_back: bool) -> None:
+        if self.runs_again and self.handle:
+            self.runs += not is_handed_back
+        elif self.dispatched and not self.handle:
+            self.dispatched, self.input_requests, self.answers = False, {}, set()
+        self.phase, self.holder = "queued", None

@@ -237,7 +237,7 @@ class CallInStore(RuleBasedStateMachine):
                 if self.model.unsent:
                     self.model.dispatched = False
                     self.model.runs -= not self.model.cancel
-                self.model.is_unattended()
+                self.model.is_unattended(is_handed_back=True)
 
     @rule(who=execution_actors)
     def finish(self, who: str) -> None:
@@ -297,7 +297,7 @@ class CallInStore(RuleBasedStateMachine):
     def is_repaired(self) -> None:
         now = self.clock.monotonic()
         if self.model.phase == "running" and self.model.lease_ends + LEASE_GRACE_SECONDS <= now:
-            self.model.is_unattended()
+            self.model.is_unattended(is_handed_back=False)
         # A runner may still cancel a queued call at its upstream; if none does, the call ends a little later.
         grace_seconds = 0 if self.model.leaves_no_handle else OVERDUE_GRACE_SECONDS
         if self.model.phase in {"queued", "parked"} and now >= self.model.deadline + grace_seconds:
