@@ -3,6 +3,7 @@
     __main__ ─┬─ catalog         the clients and servers, what each can set and how
               ├─ features        what each client can use of Ringback, from its source
               ├─ adapters        the adapters of ringback.agents
+              ├─ parallel_rows   runs rows side by side, for --jobs
               ├─ pins            their versions (pypi.json, npm.json), and the newest ones
               ├─ environments    a virtual environment or a node_modules for each, kept in a cache folder
               ├─ scenarios ──┬── driver_process ─▶ drivers/drive_….py | .mjs   one process: the client

@@ -4,7 +4,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from scripts.interop_runs.catalog import Client
 from scripts.interop_runs.environments import CACHE_VARIABLE, default_cache
 from scripts.interop_runs.event_clients import EventsClient
 from scripts.interop_runs.judge import Row
+from scripts.interop_runs.parallel_rows import ParallelRows
 from scripts.interop_runs.pins import Ecosystem, LookUpFailed, update_pins
 from scripts.interop_runs.report import read_results, render_table, store_results, write_page
 from scripts.interop_runs.rows import Entry, RunOptions, find_entries, read_versions, run_row
@@ -58,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--store", action="store_true", help="store the results for the table; with --only: these")
     parser.add_argument("--quick", action="store_true", help="without the tool of 40 s")
     parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="may be repeated; default: all")
+    parser.add_argument("--jobs", type=int, default=1, help="rows that run at once, each in a process of its own (1)")
     parser.add_argument("--slow", type=float, default=SLOW_SECONDS, help="seconds of the slow tool (7)")
     where = f"the folder of the environments ({CACHE_VARIABLE}, or ~/.cache/ringback-interop)"
     parser.add_argument("--cache", type=Path, default=default_cache(), help=where)
@@ -70,18 +72,29 @@ def _run(options: argparse.Namespace) -> int:
     except KeyError as unknown:
         print(f"interop: no client, server or adapter is called {unknown}; see --list", file=sys.stderr)
         return INCOMPLETE
-    note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
-    run_options = RunOptions(
-        cache=options.cache, slow_seconds=options.slow, quick=options.quick, only=options.only, note=note
-    )
     rows: list[Row] = []
-    for entry in entries:
-        rows.append(run_row(entry, run_options))
+    for row in _run_in_turn(entries, options) if options.jobs == 1 else _run_side_by_side(entries, options):
+        rows.append(row)
         if options.store:
             store_results(rows[-1:], SystemClock().now().date().isoformat(), partial=bool(options.only))
     if options.json:
         print(json.dumps({row.name: row.to_json() for row in rows}, ensure_ascii=False))
     return _exit_code(rows)
+
+
+def _run_in_turn(entries: Sequence[Entry], options: argparse.Namespace) -> Generator[Row]:
+    note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    run_options = RunOptions(
+        cache=options.cache, slow_seconds=options.slow, quick=options.quick, only=options.only, note=note
+    )
+    for entry in entries:
+        yield run_row(entry, run_options)
+
+
+def _run_side_by_side(entries: Sequence[Entry], options: argparse.Namespace) -> Generator[Row]:
+    repeated = [word for scenario in options.only for word in ("--only", scenario)]
+    given = ["--cache", str(options.cache), "--slow", str(options.slow), *(["--quick"] if options.quick else [])]
+    return ParallelRows([*given, *repeated], jobs=options.jobs).run(entries)
 
 
 def _print_list() -> int:

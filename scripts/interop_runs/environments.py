@@ -1,5 +1,6 @@
 """An environment for each client: a virtual environment or a node_modules, with pinned versions, kept between runs."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -43,8 +44,9 @@ class Environment:
         if self.ecosystem is Ecosystem.PYPI:
             return [str(self.bin / "python"), str(DRIVERS / driver)]
         # An import of Node looks for packages beside the importing file.
+        ignored = shutil.ignore_patterns("*.py", "__pycache__")
         shutil.copytree(
-            DRIVERS, self.folder / "drivers", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+            DRIVERS, self.folder / "drivers", dirs_exist_ok=True, ignore=ignored, copy_function=_replace_file
         )
         return [str(self.bin / "node"), str(self.folder / "drivers" / driver)]
 
@@ -52,6 +54,13 @@ class Environment:
         """The process environment of a driver: the environment's commands first, and no settings of Ringback or Python."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RINGBACK_", "PYTHON"))}
         return kept | {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _replace_file(source: str, target: str) -> None:
+    """Copy a file that a driver of another row may be about to read."""
+    whole = Path(f"{target}.{os.getpid()}")
+    shutil.copyfile(source, whole)
+    whole.replace(target)
 
 
 def default_cache() -> Path:
@@ -63,9 +72,17 @@ def install_environment(
 ) -> Environment:
     """The environment with these versions; installed if the cache does not have it. An older one of that name is removed.
 
-    With `extra`, it has Ringback with that extra too.
+    With `extra`, it has Ringback with that extra too. Rows that run side by side may share an environment: one installs it.
     """
     folder = cache / ecosystem / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install_if_missing(folder, ecosystem, pins, extra)
+    return Environment(ecosystem, folder)
+
+
+def _install_if_missing(folder: Path, ecosystem: Ecosystem, pins: Mapping[str, Pin], extra: str | None) -> None:
     wanted = _fingerprint(pins, [] if extra is None else _read_requirements(extra))
     stamp = folder / STAMP
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
@@ -76,7 +93,6 @@ def install_environment(
         else:
             _install_from_npm(folder, pins)
         stamp.write_text(wanted, encoding="utf-8")
-    return Environment(ecosystem, folder)
 
 
 def _fingerprint(pins: Mapping[str, Pin], requirements: Sequence[str]) -> str:

@@ -246,3 +246,11 @@ class Row:
             "not_run": self.not_run,
             "scenarios": {name: each.to_json() for name, each in self.judgements.items()},
         }
+
+    @classmethod
+    def from_json(cls, name: str, members: Mapping[str, Any]) -> "Row":
+        judgements = {
+            scenario: Judgement(Verdict(each["verdict"]), each["detail"])
+            for scenario, each in members["scenarios"].items()
+        }
+        return cls(name=name, versions=members["versions"], judgements=judgements, not_run=members["not_run"])
