@@ -220,6 +220,17 @@ async def test_an_upstream_that_accepts_one_session_runs_calls_without_questions
     assert visits_later == 1
 
 
+async def test_no_call_is_rejected_for_a_tool_of_a_list_that_could_not_be_fetched() -> None:
+    asking = AskingUpstream()
+    asking.refuses_elicitation = True  # as an upstream that does not respond in time
+    async with serving(asking.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await list_names(upstreams, can_elicit=False)
+
+        await check_tool(upstreams, "ask", accepts_input=True)
+        with pytest.raises(UnknownTool):
+            await check_tool(upstreams, "ask", accepts_input=False)
+
+
 async def test_a_session_that_was_lost_is_opened_again_and_asks() -> None:
     asking, elsewhere = AskingUpstream(), AskingUpstream()
     async with serving(asking.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:

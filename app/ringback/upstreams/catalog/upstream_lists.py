@@ -119,16 +119,20 @@ class UpstreamLists:
     async def _refresh(
         self, listing: Listing, *, age_seconds_max: float, can_elicit: bool
     ) -> tuple[CatalogCache, bool]:
-        """The cache of the list, and whether its list is fresh."""
-        cache = self._eliciting_cache
+        """The cache of the list, and whether its list is fresh.
+
+        The common tools stand in for those of clients that can elicit until these are listed; then they are not fresh.
+        """
+        cache, lacks_eliciting = self._eliciting_cache, False
         if can_elicit and listing is Listing.TOOLS and self._may_differ():
             age_max = age_seconds_max if cache.is_current(listing) else _limit_age(age_seconds_max)
             is_fresh = await self._eliciting_refresher.refresh_listing(listing, age_seconds_max=age_max)
             if cache.tools is not None:
                 return cache, is_fresh
+            lacks_eliciting = True
         age_max = age_seconds_max if self.cache.get_entries(listing) is not None else _limit_age(age_seconds_max)
         is_fresh = await self.refresher.refresh_listing(listing, age_seconds_max=age_max)
-        return self.cache, is_fresh
+        return self.cache, is_fresh and not lacks_eliciting
 
     def _may_differ(self) -> bool:
         """Whether the upstream may list other tools for clients that can elicit than in the shared session."""
