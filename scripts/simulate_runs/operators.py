@@ -25,6 +25,9 @@ from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 OVERLAP_SECONDS: Final = 3600.0
 """How long the earlier secret also signs: longer than a plan takes."""
+LOOK_AGAIN_SECONDS: Final = 120.0
+"""Longer than any node of a plan stands still. A node that thaws carries out what it was asked, so an upstream that was paused
+by a second try may be paused once more after it was resumed."""
 ISSUER: Final = "https://login.example"
 
 
@@ -60,6 +63,8 @@ class Operators:
         if planned.kind in {ActionKind.PAUSE, ActionKind.DRAIN}:
             await asyncio.sleep(planned.lasts_seconds)
             action.ended_at = self._loop.time()
+            await self.resume_upstream(planned.upstream)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
             await self.resume_upstream(planned.upstream)
 
     async def resume_upstream(self, upstream: str) -> None:
