@@ -218,7 +218,7 @@ class IsolationHarness:
         self, who: HostilePrincipal, method: str, params: Json, *, path: str = "/mcp/plain"
     ) -> Answer:
         answer = await HostileClient(self.gate, who.key).send_request(method, params, path=path)
-        return answer.status_code, answer.text
+        return answer.status_code, read_message_texts(answer.text)
 
     async def request_in_session(
         self, who: HostilePrincipal, method: str, params: Json, *, session_id: str | None = None
