@@ -50,6 +50,8 @@ SLOW_FILES: Final = frozenset(
 """Files with tests that take longer than some seconds. Started last, such a test leaves the other cores idle."""
 PROCESSES: Final = "tests.support.processes"
 """The module that chooses what the fork server imports."""
+LINES_SHOWN_MAX: Final = 12
+"""The last ones of a failure that are shown at once."""
 PARTS_PER_WORKER_MIN: Final = 4
 RESTARTS_MAX: Final = 8
 """More workers than these end in the middle of a test only if something is wrong with all of them."""
@@ -164,7 +166,8 @@ class ForkedWorkers:
             report = hook.pytest_report_from_serializable(config=self._config, data=data)
             hook.pytest_runtest_logreport(report=report)
             if report.failed:  # a run takes minutes, with --deep an hour, and shows the rest at its end
-                self._config.get_terminal_writer().line(f"\n{report.when} failed: {report.nodeid}")
+                lines = [f"\n{report.when} failed: {report.nodeid}", *report.longreprtext.splitlines()[-LINES_SHOWN_MAX:]]
+                self._config.get_terminal_writer().line("\n".join(lines))
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _replace(self, session: pytest.Session, worker: Worker) -> None:
