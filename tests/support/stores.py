@@ -84,13 +84,19 @@ class FailingStore(StoreWrapper):
         return await super().write(work)
 
 
+def name_work(work: Callable[..., object]) -> str:
+    """The qualified name of a unit's function, also of one with bound arguments."""
+    name: str = getattr(work, "func", work).__qualname__
+    return name
+
+
 class FullDisk(StoreWrapper):
     """The disk has no room for the units of work with this name: what they have written is rolled back."""
 
     full_at: str | None = None
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if self.full_at is None or not work.__qualname__.startswith(self.full_at):
+        if self.full_at is None or not name_work(work).startswith(self.full_at):
             return await super().write(work)
 
         async def fail_at_the_end(tx: Transaction) -> T:
@@ -129,7 +135,7 @@ class StoreWithWaitingUnits(StoreWrapper):
         self._name = name
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if getattr(work, "func", work).__qualname__.endswith(self._name):
+        if name_work(work).endswith(self._name):
             self.waiting += 1
             await self.released.wait()
         return await super().write(work)
