@@ -147,6 +147,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("calls", "by_idempotency_key", "calls_idempotency"),
         ("events", "after_of_call", "events_of_call"),
         ("catch_ups", "next", "catch_ups_of_principal"),
+        ("catch_ups", "next_of_principal", "catch_ups_of_principal"),
         ("webhooks", "of_calls", "webhooks_of_call"),
         ("call_webhooks", "same_target", "webhooks_of_target"),
         ("call_webhooks", "any_call", "call_webhooks_of_webhook"),
