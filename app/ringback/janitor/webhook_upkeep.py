@@ -49,7 +49,7 @@ class WebhookTasks:
             now=tx.confirmed_now(), limit=self._config.batch_size
         )
         await record_losses(tx, given_up, self._measurements)
-        return len(given_up) == self._config.batch_size
+        return bool(given_up)  # large ones may be left
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
         """Release held deliveries of webhooks that are active again, one batch for each webhook."""

@@ -48,7 +48,7 @@ class LeasedDelivery:
 class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
-    """Whether the query left out other webhooks or sessions that may be due."""
+    """Whether the query left out deliveries, or other webhooks or sessions that may be due."""
     follow_ups: Sequence[FollowUp] = ()
     idle_seconds: float | None = None
     """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
@@ -205,6 +205,7 @@ class DeliveryLeasing:
                 if chosen.is_paused:
                     follow_ups += self._unsendable.list_follow_ups(webhook)
         leased = await self._lease_taken(tx, taken)
+        has_more = has_more or len(leased) < sum(len(chosen.permits) for chosen in taken)  # their bodies were too large
         idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
         return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
 

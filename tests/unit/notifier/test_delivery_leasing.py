@@ -59,7 +59,8 @@ class OneWebhookStore:
     def now(self) -> Any:
         return START
 
-    def on_commit(self, _action: Any) -> None: ...
+    def on_commit(self, action: Any) -> None:
+        action()
 
     def on_rollback(self, _action: Any) -> None: ...
 
@@ -92,6 +93,21 @@ async def test_one_permit_goes_to_the_query_or_to_a_delivery_that_is_inserted_me
     leased = await store.leasing.lease_due()
 
     assert len(leased.deliveries) + sum(permit is not None for permit in store.asked) == store.limiter.in_flight == 1
+
+
+class LargeDeliveriesStore(OneWebhookStore):
+    """Two deliveries are due, and their bodies are too large for one unit."""
+
+    async def find_due(self, _limits: Any, **_: Any) -> Any:
+        return {WEBHOOK.id: [DELIVERY.id, make_delivery().id]}
+
+
+async def test_a_query_that_left_out_large_deliveries_is_repeated_at_once_and_their_permits_are_free() -> None:
+    store = LargeDeliveriesStore(ConcurrencyLimits())
+
+    batch = await store.leasing.lease_due()
+
+    assert (len(batch.deliveries), batch.has_more, store.limiter.in_flight) == (1, True, 1)
 
 
 async def test_an_origin_whose_breaker_another_node_has_closed_is_sent_to_again() -> None:
