@@ -241,6 +241,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("portal_links", "delete_of_session", "portal_links_of_principal"),
         ("portal_links", "remove_expired", "portal_links_expiring"),
         ("audit_entries", "page_of_owner", "audit_entries_of_owner"),
+        ("audit_entries", "remove_beyond", "audit_entries_of_owner"),
         ("audit_entries", "remove", "audit_entries_by_age"),
         ("upstream_logins", "by_state", "upstream_logins_of_state"),
         ("upstream_logins", "count", "upstream_logins_of_principal"),
