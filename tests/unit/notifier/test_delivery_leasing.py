@@ -187,3 +187,29 @@ async def test_permits_that_the_query_does_not_use_are_free_afterwards() -> None
     await store.leasing.lease_due()
 
     assert store.limiter.free_permits() == 1  # one for the due delivery, one for the inserted one
+
+
+class RatedLargeDeliveriesStore(LargeDeliveriesStore):
+    """Of two due deliveries of a webhook with a shared rate, one unit leases one."""
+
+    def __init__(self) -> None:
+        super().__init__(ConcurrencyLimits())
+        self.webhook_rates = self
+        self.saved: list[float] = []
+
+    async def get_many(self, _ids: Any) -> Any:
+        return [replace(WEBHOOK, rate_per_second=2.0)]
+
+    async def lock(self, _webhook_id: Any) -> float:
+        return 0.0
+
+    async def save(self, _webhook_id: Any, *, full_at: float) -> None:
+        self.saved.append(full_at - START.timestamp())
+
+
+async def test_a_delivery_that_a_query_left_out_uses_up_nothing_of_a_shared_rate() -> None:
+    store = RatedLargeDeliveriesStore()
+
+    batch = await store.leasing.lease_due()
+
+    assert (len(batch.deliveries), store.saved) == (1, [pytest.approx(0.5)])
