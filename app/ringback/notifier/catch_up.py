@@ -33,7 +33,7 @@ class CatchUps:
         """
         catch_up = CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=after_seq)
         if webhook.call_id is None:  # a webhook for one call starts at the log's start, and its call may be younger
-            webhook = await _record_retention_loss(tx, catch_up, webhook)
+            catch_up, webhook = await _skip_removed_events(tx, catch_up, webhook)
         await self._run_step(tx, catch_up, webhook)
 
     async def continue_catch_up(self, tx: Transaction, catch_up: CatchUp) -> None:
@@ -43,28 +43,30 @@ class CatchUps:
         if latest is None or webhook is None:
             return  # the owner has disabled or removed the webhook
         await tx.event_log.get_head(webhook.principal, lock=True)
-        await self._run_step(tx, latest, await _record_retention_loss(tx, latest, webhook))
+        await self._run_step(tx, *await _skip_removed_events(tx, latest, webhook))
 
     async def _run_step(self, tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> None:
         where = EventFilter(call_id=webhook.call_id)
-        events = await tx.events.list_after(webhook.principal, catch_up.seq, where, limit=STEP_EVENTS_MAX)
+        events = await tx.events.list_page(webhook.principal, catch_up.seq, where, limit=STEP_EVENTS_MAX)
         step = await self._fan_out.deliver_catch_up(
             tx, webhook, events, deliveries_max=CATCH_UP_DELIVERIES_MAX - catch_up.delivered
         )
         if step.limit_reached_at is not None:
             await _record_loss(tx, webhook, step.limit_reached_at)
-        elif step.events_visited < len(events) or len(events) == STEP_EVENTS_MAX:
-            seq = events[step.events_visited - 1].seq
+        elif step.events_visited < len(events) or events.next_position is not None:
+            seq = events[step.events_visited - 1].seq if events else events.next_position or catch_up.seq
             await tx.catch_ups.save(replace(catch_up, seq=seq, delivered=catch_up.delivered + step.deliveries_created))
             tx.notify(CATCH_UP_TOPIC)
             return
         await tx.catch_ups.remove(webhook.id)
 
 
-async def _record_retention_loss(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> Webhook:
-    """The webhook; it has missed events if retention removed them before the catch-up reached them."""
+async def _skip_removed_events(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> tuple[CatchUp, Webhook]:
+    """Both, from the first stored event on. The webhook has missed those that retention removed before they were reached."""
     retention_floor = await tx.event_log.get_retention_floor(webhook.principal)
-    return await _record_loss(tx, webhook, catch_up.seq + 1) if retention_floor > catch_up.seq else webhook
+    if retention_floor <= catch_up.seq:
+        return catch_up, webhook
+    return replace(catch_up, seq=retention_floor), await _record_loss(tx, webhook, catch_up.seq + 1)
 
 
 async def _record_loss(tx: Transaction, webhook: Webhook, seq: int) -> Webhook:
