@@ -48,6 +48,16 @@ async def test_principals_take_turns_and_the_oldest_webhook_of_each_comes_first(
     assert await list_catch_ups(store, BOB) == alice
 
 
+async def test_the_catch_ups_of_one_principal_follow_each_other(store: Store) -> None:
+    first, second, _ = [await insert_catch_up(store, make_webhook(principal=who)) for who in (ALICE, ALICE, BOB)]
+
+    async def find_next_of_alice(after: CatchUp) -> CatchUp | None:
+        return await store.read(lambda tx: tx.catch_ups.find_next_of(ALICE, after=after.webhook_id))
+
+    assert await find_next_of_alice(first) == second
+    assert await find_next_of_alice(second) is None
+
+
 async def test_no_catch_up_is_next_when_there_is_none(store: Store) -> None:
     assert await list_catch_ups(store, "") is None
 

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from ringback.domain.audit import AuditEntry
 from ringback.domain.ids import KeyId, PortalLinkId, SignInId
 from ringback.domain.portal_links import PortalLink
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal, Scope, Surface
 from ringback.domain.sign_ins import SignIn
+from ringback.storage.rows import dashboard_access
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -145,3 +148,21 @@ async def test_the_audit_log_is_read_by_owner_newest_first_and_loses_what_is_old
     assert await store.write(lambda tx: tx.audit_entries.remove(cutoff=START + 2 * HOUR, limit=1)) == 1
     assert await store.write(lambda tx: tx.audit_entries.remove(cutoff=START + 2 * HOUR, limit=10)) == 1
     assert await targets(ALICE) == ["wh_2"]
+
+
+async def test_an_owner_with_too_many_entries_loses_its_oldest_and_no_other_owner_loses_any(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that changed its webhook in a loop filled the disk within the retention."""
+    monkeypatch.setattr(dashboard_access, "AUDIT_ENTRIES_MAX", 3)
+
+    async def append(owner: Principal | None, target: str) -> None:
+        await store.write(lambda tx: tx.audit_entries.append(entry(owner, target, at=START)))
+
+    await append(BOB, "wh_bob")
+    await append(None, "git")
+    for number in range(9):
+        await append(ALICE, f"wh_{number}")
+
+    page = await store.read(lambda tx: tx.audit_entries.list_page(None, position=None, limit=20))
+    assert [each.target for each in page] == ["wh_8", "wh_7", "wh_6", "git", "wh_bob"]

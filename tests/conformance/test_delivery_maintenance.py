@@ -8,6 +8,7 @@ import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
@@ -106,6 +107,16 @@ async def test_deliveries_held_to_their_maximum_age_are_given_up_oldest_first_in
     assert {delivery.id for delivery in first} == {old[1].id, old[2].id}
     assert second == [replace(old[0], state=DeliveryState.DEAD, finished_at=START)]
     assert third == []
+
+
+async def test_held_deliveries_with_large_bodies_are_given_up_in_smaller_steps(store: Store) -> None:
+    """Their bodies are read for the log lines alone: two hundred may have fifty megabytes."""
+    await insert(store, *[make_delivery(give_up_at=START, body=b"x" * BODIES_READ_BYTES_MAX, **HELD) for _ in range(2)])
+
+    async def give_up() -> Sequence[Delivery]:
+        return await store.write(lambda tx: tx.delivery_maintenance.give_up_expired_held(now=START, limit=10))
+
+    assert [len(await give_up()) for _ in range(3)] == [1, 1, 0]
 
 
 async def test_active_webhooks_are_listed_for_release_while_they_have_held_deliveries(store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import make_delivery
@@ -152,6 +153,23 @@ async def test_deliveries_due_at_once_are_leased_in_the_order_of_the_log(store: 
 # -- order ------------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_lease_has_a_bounded_number_of_bytes_but_at_least_one_delivery(store: Store) -> None:
+    """Two thousand deliveries with results have half a gigabyte, which one transaction read and unsealed."""
+    large, small, last = [
+        make_delivery(webhook_id=LOUD, seq=seq, body=b"x" * size)
+        for seq, size in enumerate([BODIES_READ_BYTES_MAX, BODIES_READ_BYTES_MAX // 2, BODIES_READ_BYTES_MAX // 3])
+    ]
+    await insert(store, large, small, last)
+
+    first = await lease_deliveries(store)
+    pending = await list_due_webhooks(store)
+    rest = await lease_deliveries(store)
+
+    assert [each.id for each in first] == [large.id]
+    assert pending == [LOUD]
+    assert [each.id for each in rest] == [small.id, last.id]
+
+
 def make_ordered_delivery(seq: int, key: str | None = "session-1", **over: Any) -> Delivery:
     return make_delivery(webhook_id=LOUD, seq=seq, order_key=key, **over)
 
@@ -229,6 +247,17 @@ async def test_a_stale_token_settles_nothing_and_leaves_other_deliveries_unchang
     assert await apply_updates(store, *(replace(each, state=DeliveryState.DEAD) for each in delivered)) == set()
     stored = [await get(store, each) for each in delivered]
     assert [each and each.state for each in stored] == [DeliveryState.DELIVERED] * 2
+
+
+async def test_giving_up_ends_a_bounded_number_of_bytes_but_at_least_one_delivery(store: Store) -> None:
+    await insert(
+        store, *[make_delivery(webhook_id=LOUD, give_up_at=START, body=b"x" * BODIES_READ_BYTES_MAX) for _ in range(2)]
+    )
+
+    async def give_up() -> Sequence[Delivery]:
+        return await store.write(lambda tx: tx.delivery_queue.give_up_expired(LOUD, now=START, limit=10))
+
+    assert [len(await give_up()) for _ in range(3)] == [1, 1, 0]
 
 
 async def test_giving_up_ends_what_waits_for_one_webhook_and_has_reached_its_age(store: Store) -> None:

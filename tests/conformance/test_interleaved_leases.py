@@ -1,9 +1,12 @@
 """Two nodes that lease, hold and recover the same calls and deliveries at the same time."""
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
+
+import pytest
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_rows import CallChange
@@ -108,6 +111,39 @@ async def test_a_node_that_leases_as_many_calls_as_it_takes_wakes_the_others(nod
 
     assert [len(each) for each in (one, two, three)] == [1, 1, 1]
     assert sorted([*one, *two, *three]) == sorted(call.id for call in calls)
+
+
+@pytest.mark.postgres_only
+async def test_a_lease_does_not_wait_for_a_first_turn_that_another_node_is_counting(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    """That node may be frozen. The lease waited for ten seconds, and with it the calls of all principals."""
+    call, until = make_call(principal=ALICE), clock.now() + seconds(30)
+    counting = nodes.first.store.hold_next_write()
+    counted = asyncio.create_task(
+        nodes.first.store.write(lambda tx: tx.call_queue.take_turn(call.upstream, call.principal))
+    )
+    await asyncio.wait_for(counting.has_run.wait(), WAIT_SECONDS)
+    await nodes.second.store.write(lambda tx: tx.calls.insert(call))
+
+    leased = await nodes.second.store.write(
+        lambda tx: tx.call_queue.lease_queued(call.upstream, owner="two", token="two", until=until, limit=1)
+    )
+    is_waiting = not counted.done()
+    counting.released.set()
+
+    assert ([each.id for each in leased], is_waiting, await counted) == ([call.id], True, True)
+
+
+@pytest.mark.postgres_only
+async def test_nor_does_a_start_wait_for_a_first_turn_that_another_node_is_counting(nodes: Nodes) -> None:
+    counting = nodes.first.store.hold_next_write()
+    counted = asyncio.create_task(nodes.first.store.write(lambda tx: tx.call_queue.take_turn("git", ALICE)))
+    await asyncio.wait_for(counting.has_run.wait(), WAIT_SECONDS)
+
+    assert await nodes.second.store.write(lambda tx: tx.call_queue.take_turn("git", ALICE))
+    counting.released.set()
+    assert await counted
 
 
 async def test_two_nodes_lease_different_deliveries(nodes: Nodes, clock: FakeClock) -> None:

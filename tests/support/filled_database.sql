@@ -207,6 +207,9 @@ FROM (
 ) AS counted
 GROUP BY principal;
 
+-- name: around: audit_counts
+INSERT INTO audit_counts (owner, entries) SELECT owner, count(*) FROM audit_entries GROUP BY owner;
+
 -- name: around: held_counts
 INSERT INTO held_counts SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;
 

@@ -1,7 +1,8 @@
 """The audit log: who changed what, and when.
 
 An entry is committed with its change. It has ids and the service's own words: no secret, no argument, no result. It is kept for
-a bounded time, also after its principal was erased: it is the record of that, too.
+a bounded time, also after its principal was erased: it is the record of that, too. An owner with very many changes has the
+newest entries only.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from ringback.domain.ids import KeyId
 from ringback.domain.principal import Principal, Surface
 
 AUDIT_DETAIL_LENGTH_MAX: Final = 500
+AUDIT_ENTRIES_MAX: Final = 1_000_000
+"""Entries of one owner, some 200 MB: eight changes a minute for 90 days. A client that changes its webhook in a loop would fill
+the disk within the retention. It is not refused, because it may also have to remove, rotate, cancel or erase something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,9 @@ class AuditEntry:
 
 
 class AuditRows(Protocol):
-    async def append(self, entry: AuditEntry) -> None: ...
+    async def append(self, entry: AuditEntry) -> None:
+        """Add the entry. Of an owner that has more than `AUDIT_ENTRIES_MAX`, the oldest are removed."""
+        ...
 
     async def list_page(self, owner: Principal | None, *, position: int | None, limit: int) -> Page[AuditEntry, int]:
         """Entries about what this principal owns (None: all entries), newest first, from after the entry `position`."""

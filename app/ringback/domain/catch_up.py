@@ -48,6 +48,10 @@ class CatchUpRows(Protocol):
         """The oldest catch-up of the principal that follows `after` in rotation; None if there is no catch-up."""
         ...
 
+    async def find_next_of(self, principal: Principal, *, after: WebhookId) -> CatchUp | None:
+        """The principal's catch-up that follows the one of this webhook; None after the last one."""
+        ...
+
     async def save(self, *catch_ups: CatchUp) -> None:
         """Insert the rows or update their positions."""
         ...

@@ -3,13 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
+
+BODIES_READ_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bodies of the deliveries that one transaction leases or gives up. It reads and unseals them: some milliseconds of the event
+loop for each megabyte. Two thousand usual bodies have less. Those with results may have half a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +208,7 @@ class DeliveryQueue(Protocol):
         ordered: bool,
         after: str = "",
     ) -> Page[Delivery, str]:
-        """Lease due deliveries of the webhook, longest due first. `attempts` of each row counts the leased attempt.
+        """Lease due deliveries of the webhook, as `lease`.
 
         With `ordered`, only the first open delivery of each order key is leased, and only while none of that key is leased. A
         bounded number of keys is read; `after` is the `next_position` of the previous call.
@@ -223,7 +227,10 @@ class DeliveryQueue(Protocol):
     async def lease(
         self, delivery_ids: Collection[DeliveryId], *, owner: str, token: str, until: datetime
     ) -> Sequence[Delivery]:
-        """Lease those that are still pending, longest due first. `attempts` of each row counts the leased attempt."""
+        """Lease those that are still pending, longest due first. `attempts` of each row counts the leased attempt.
+
+        They have up to `BODIES_READ_BYTES_MAX` of bodies; at least one is leased.
+        """
         ...
 
     async def apply_updates(
@@ -238,7 +245,10 @@ class DeliveryQueue(Protocol):
     async def insert_attempts(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        """End the webhook's pending deliveries that are past `give_up_at`. Return them as dead deliveries."""
+        """End the webhook's pending deliveries that are past `give_up_at`. Return them as dead deliveries.
+
+        They have up to `BODIES_READ_BYTES_MAX` of bodies; at least one is ended.
+        """
         ...
 
     async def next_due_at(self) -> datetime | None:
@@ -265,7 +275,10 @@ class DeliveryMaintenance(Protocol):
         ...
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        """End held deliveries that are past `give_up_at`. Return them as dead deliveries."""
+        """End held deliveries that are past `give_up_at`. Return them as dead deliveries.
+
+        They have up to `BODIES_READ_BYTES_MAX` of bodies; at least one is ended.
+        """
         ...
 
     async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:

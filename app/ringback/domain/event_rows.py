@@ -73,7 +73,10 @@ class EventRows(Protocol):
         ...
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        """The same with any filter and a bounded read. `seq` is the `next_position` of the previous page."""
+        """The same with any filter and a bounded read. `seq` is the `next_position` of the previous page.
+
+        Fewer than `limit` events if their data is large, as in each page of events.
+        """
         ...
 
     async def list_latest(

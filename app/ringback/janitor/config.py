@@ -26,6 +26,33 @@ class MaintenanceTask(NamedTuple):
         )
 
 
+class BatchRows:
+    """How many rows the task that runs now may handle at once. The janitor runs one task at a time.
+
+    A unit that PostgreSQL ends because it takes too long would otherwise be the same unit each time, of the same first rows.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.rows = most
+        self._most = most
+        self._fewer: dict[str, int] = {}
+        """By the names of tasks that were too slow with more."""
+
+    def begin(self, task: str) -> None:
+        self.rows = self._fewer.get(task, self._most)
+
+    def reduce(self, task: str) -> None:
+        """The task was too slow: it has half as many rows from now on."""
+        self._fewer[task] = max(1, self.rows // 2)
+
+    def raise_again(self, task: str) -> None:
+        """The task has succeeded: it has a tenth more."""
+        if task in self._fewer:
+            self._fewer[task] = self.rows + 1 + self.rows // 10
+            if self._fewer[task] >= self._most:
+                del self._fewer[task]
+
+
 FINISH_BATCH_SIZE: Final = 50
 """Calls that one transaction may finish: each also writes its event and its deliveries."""
 GIVE_UP_SECONDS_MAX: Final = max(schedule.give_up_seconds for schedule in RETRY_SCHEDULES.values())
@@ -57,6 +84,6 @@ class JanitorConfig:
     retention: Retention = field(default_factory=Retention)
     interval_seconds: float = 5.0
     batch_size: int = 200
-    """Rows that one transaction removes or releases: about ten milliseconds of the one writer's time."""
+    """Rows that one transaction removes or releases: about ten milliseconds of the one writer's time. See `BatchRows`."""
     exclusive_owner: str | None = None
     """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""

@@ -13,7 +13,7 @@ from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.upkeep import Upkeep
-from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
+from ringback.janitor.config import GIVE_UP_SECONDS_MAX, BatchRows, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RESUME_GRACE_SECONDS, RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
@@ -32,7 +32,7 @@ ROUND_PAUSE_SHARE: Final = 1.0
 machine."""
 SLOW_TASK_REST_SECONDS: Final = 4 * RESUME_GRACE_SECONDS
 """How long a task has no turn after one that took long until the store refused it, as PostgreSQL ends a slow statement. Each
-counts as an outage, so no lease would ever expire if such a turn came in every interval."""
+counts as an outage, so no lease would ever expire if such a turn came in every interval. The next one has half as many rows."""
 SCHEDULING_TIME_SAVE_SECONDS: Final = 60.0
 """How far scheduling time may fall back if the clock is set back before the next process starts."""
 
@@ -46,6 +46,7 @@ class Janitor:
         self._store = store
         self._clock = clock
         self._config = config
+        self._batch = batch = BatchRows(config.batch_size)
         self._suspensions = SuspensionWatch(clock)
         self._next_task = 0
         self._rests_until: dict[str, float] = {}
@@ -54,10 +55,10 @@ class Janitor:
         self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
             MaintenanceTask(self._try_to_write, {Upkeep.CALL_LEASES: 0.0}),
-            *RecoveryTasks(recorder, config, self._suspensions).tasks,
-            *WebhookTasks(recorder, measurements, config).tasks,
+            *RecoveryTasks(recorder, config, batch, self._suspensions).tasks,
+            *WebhookTasks(recorder, measurements, batch).tasks,
             *ErasureTasks(recorder).tasks,
-            *RemovalTasks(recorder, config).tasks,
+            *RemovalTasks(recorder, config.retention, batch).tasks,
             MaintenanceTask(self._save_scheduling_time),
         )
 
@@ -139,8 +140,9 @@ class Janitor:
             self._note_wait_since(asked_at)
             return await task.run(tx)
 
+        self._batch.begin(name)
         try:
-            return await self._store.write(run)
+            has_more = await self._store.write(run)
         except RowsLocked as error:
             log.warning("janitor.rows_locked", extra={"task": name})
             asked_at += error.waited_seconds
@@ -152,7 +154,11 @@ class Janitor:
             log.debug("janitor.task_unavailable", extra={"task": name, "reason": error.detail})
             if self._took_long(asked_at):
                 self._rests_until[name] = self._clock.monotonic() + SLOW_TASK_REST_SECONDS
+                self._batch.reduce(name)
             return False
+        else:
+            self._batch.raise_again(name)
+            return has_more
         finally:
             self._note_wait_since(asked_at)
 

@@ -15,7 +15,7 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
-from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
+from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, BatchRows, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
 from ringback.services.logins.login_waits import check_next_login, continue_resumption
@@ -55,9 +55,12 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
 
 
 class RecoveryTasks:
-    def __init__(self, recorder: Recorder, config: JanitorConfig, suspensions: SuspensionWatch) -> None:
+    def __init__(
+        self, recorder: Recorder, config: JanitorConfig, batch: BatchRows, suspensions: SuspensionWatch
+    ) -> None:
         self._recorder = recorder
         self._config = config
+        self._batch = batch
         self._suspensions = suspensions
         self._recovered_foreign_calls = False
         self._released_foreign_deliveries = False
@@ -83,7 +86,7 @@ class RecoveryTasks:
 
     async def _recover_calls_of_others(self, tx: Transaction) -> bool:
         """Recover the calls that an earlier process left running. No new ones can appear, so this ends once none is left."""
-        owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
+        owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._batch.rows)
         if owner is None or self._recovered_foreign_calls:
             return False
         abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
@@ -93,7 +96,7 @@ class RecoveryTasks:
 
     async def _release_deliveries_of_others(self, tx: Transaction) -> bool:
         """Release the deliveries that an earlier process left leased: they are sent again with the same webhook-id."""
-        owner, limit = self._config.exclusive_owner, self._config.batch_size
+        owner, limit = self._config.exclusive_owner, self._batch.rows
         if owner is None or self._released_foreign_deliveries:
             return False
         released = await tx.delivery_maintenance.release_leases(owner=owner, own=False, limit=limit)
@@ -106,7 +109,7 @@ class RecoveryTasks:
         """Recover the calls whose runner died: queue those that can go on, finish the others (`recover_call`)."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
+        limit = min(FINISH_BATCH_SIZE, self._batch.rows)
         expired = await tx.call_queue.find_lease_expired(
             now=tx.confirmed_now() - seconds(LEASE_GRACE_SECONDS), limit=limit
         )
@@ -116,14 +119,14 @@ class RecoveryTasks:
     async def _queue_scheduled_calls(self, tx: Transaction) -> bool:
         """Queue the calls that no runner has queued, because none has capacity or none runs: only queued calls time out."""
         due = tx.confirmed_now() - seconds(SCHEDULED_GRACE_SECONDS)
-        next_start_at = await tx.scheduled_calls.queue_due(now=due, limit=self._config.batch_size)
+        next_start_at = await tx.scheduled_calls.queue_due(now=due, limit=self._batch.rows)
         tx.notify(CALL_QUEUED_TOPIC)
         return next_start_at is not None and next_start_at <= due
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         now = tx.confirmed_now()
-        grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
+        grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._batch.rows)
         requests = [
             CompletionRequest(
                 call=call,
@@ -139,21 +142,19 @@ class RecoveryTasks:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        released = await tx.delivery_maintenance.release_expired_leases(
-            now=tx.confirmed_now(), limit=self._config.batch_size
-        )
+        released = await tx.delivery_maintenance.release_expired_leases(now=tx.confirmed_now(), limit=self._batch.rows)
         if released:
             tx.notify(DELIVERY_DUE_TOPIC)
-        return released == self._config.batch_size
+        return released == self._batch.rows
 
     async def _pull_back_deliveries(self, tx: Transaction) -> bool:
         """Send now what only a wrong clock can have scheduled so late: it was far ahead then, or is far behind now."""
         pulled = await tx.delivery_maintenance.pull_back(
-            due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._config.batch_size
+            due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._batch.rows
         )
         if pulled:
             tx.notify(DELIVERY_DUE_TOPIC)
-        return pulled == self._config.batch_size
+        return pulled == self._batch.rows
 
 
 def _completion_past_deadline(call: Call) -> CallCompletion:

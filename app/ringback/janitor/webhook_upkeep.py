@@ -8,7 +8,7 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
-from ringback.janitor.config import JanitorConfig, MaintenanceTask
+from ringback.janitor.config import BatchRows, MaintenanceTask
 from ringback.measurements import Measurements
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import Recorder
@@ -22,10 +22,10 @@ RELEASE_WEBHOOKS_MAX: Final = 4
 class WebhookTasks:
     """Each task goes on from its cursor, which moves once its batch is committed."""
 
-    def __init__(self, recorder: Recorder, measurements: Measurements, config: JanitorConfig) -> None:
+    def __init__(self, recorder: Recorder, measurements: Measurements, batch: BatchRows) -> None:
         self._recorder = recorder
         self._measurements = measurements
-        self._config = config
+        self._batch = batch
         self._release_cursor = ""
         self._probe_cursor = ""
         self._failing_cursor: str | None = None
@@ -45,11 +45,9 @@ class WebhookTasks:
 
         The dispatcher gives up pending deliveries, after a last attempt.
         """
-        given_up = await tx.delivery_maintenance.give_up_expired_held(
-            now=tx.confirmed_now(), limit=self._config.batch_size
-        )
+        given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.confirmed_now(), limit=self._batch.rows)
         await record_losses(tx, given_up, self._measurements)
-        return len(given_up) == self._config.batch_size
+        return bool(given_up)  # large ones may be left
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
         """Release held deliveries of webhooks that are active again, one batch for each webhook."""
@@ -74,7 +72,7 @@ class WebhookTasks:
     async def _probe_suspended_webhooks(self, tx: Transaction) -> bool:
         """Release one held delivery of each suspended webhook whose pause is over. A success makes the webhook active again."""
         suspended = await tx.delivery_maintenance.list_webhooks_to_probe(
-            now=tx.now(), limit=self._config.batch_size, after=self._probe_cursor
+            now=tx.now(), limit=self._batch.rows, after=self._probe_cursor
         )
         for webhook_id in suspended:
             await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=1)
@@ -90,7 +88,7 @@ class WebhookTasks:
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
         """Remove expired webhooks. One with open deliveries is checked again in the next round."""
         removed = await tx.webhooks.remove_expired(
-            now=tx.confirmed_now(), limit=self._config.batch_size, after=self._expiry_cursor
+            now=tx.confirmed_now(), limit=self._batch.rows, after=self._expiry_cursor
         )
         await log_expired(tx, removed)
 

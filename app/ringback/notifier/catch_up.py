@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ringback.domain import webhook_health as health
@@ -10,6 +11,7 @@ from ringback.domain.catch_up import CATCH_UP_DELIVERIES_MAX, CATCH_UP_TOPIC, ST
 from ringback.domain.clock import Clock
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
@@ -31,7 +33,7 @@ class CatchUps:
         """
         catch_up = CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=after_seq)
         if webhook.call_id is None:  # a webhook for one call starts at the log's start, and its call may be younger
-            webhook = await _record_retention_loss(tx, catch_up, webhook)
+            catch_up, webhook = await _skip_removed_events(tx, catch_up, webhook)
         await self._run_step(tx, catch_up, webhook)
 
     async def continue_catch_up(self, tx: Transaction, catch_up: CatchUp) -> None:
@@ -41,28 +43,30 @@ class CatchUps:
         if latest is None or webhook is None:
             return  # the owner has disabled or removed the webhook
         await tx.event_log.get_head(webhook.principal, lock=True)
-        await self._run_step(tx, latest, await _record_retention_loss(tx, latest, webhook))
+        await self._run_step(tx, *await _skip_removed_events(tx, latest, webhook))
 
     async def _run_step(self, tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> None:
         where = EventFilter(call_id=webhook.call_id)
-        events = await tx.events.list_after(webhook.principal, catch_up.seq, where, limit=STEP_EVENTS_MAX)
+        events = await tx.events.list_page(webhook.principal, catch_up.seq, where, limit=STEP_EVENTS_MAX)
         step = await self._fan_out.deliver_catch_up(
             tx, webhook, events, deliveries_max=CATCH_UP_DELIVERIES_MAX - catch_up.delivered
         )
         if step.limit_reached_at is not None:
             await _record_loss(tx, webhook, step.limit_reached_at)
-        elif step.events_visited < len(events) or len(events) == STEP_EVENTS_MAX:
-            seq = events[step.events_visited - 1].seq
+        elif step.events_visited < len(events) or events.next_position is not None:
+            seq = events[step.events_visited - 1].seq if events else events.next_position or catch_up.seq
             await tx.catch_ups.save(replace(catch_up, seq=seq, delivered=catch_up.delivered + step.deliveries_created))
             tx.notify(CATCH_UP_TOPIC)
             return
         await tx.catch_ups.remove(webhook.id)
 
 
-async def _record_retention_loss(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> Webhook:
-    """The webhook; it has missed events if retention removed them before the catch-up reached them."""
+async def _skip_removed_events(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> tuple[CatchUp, Webhook]:
+    """Both, from the first stored event on. The webhook has missed those that retention removed before they were reached."""
     retention_floor = await tx.event_log.get_retention_floor(webhook.principal)
-    return await _record_loss(tx, webhook, catch_up.seq + 1) if retention_floor > catch_up.seq else webhook
+    if retention_floor <= catch_up.seq:
+        return catch_up, webhook
+    return replace(catch_up, seq=retention_floor), await _record_loss(tx, webhook, catch_up.seq + 1)
 
 
 async def _record_loss(tx: Transaction, webhook: Webhook, seq: int) -> Webhook:
@@ -82,9 +86,15 @@ PAUSE_SECONDS_MAX: Final = 0.5
 LOCKED_REST_SECONDS: Final = 60.0
 """How long a principal has no step after one that waited in vain for a locked row: each costs the others ten seconds."""
 
+TURNS_MAX: Final = 10_000
+"""Principals whose last webhook is remembered, some 2 MB. Beyond this, one begins again at its oldest catch-up."""
+
 
 class CatchUpWorker:
-    """Runs one step in each transaction, in turns between principals; a principal's oldest catch-up goes first.
+    """Runs one step in each transaction, in turns between principals, and between the webhooks of each principal.
+
+    New events may begin the catch-up of a webhook again that has just ended. If it came first each time, the others of its
+    principal would get nothing.
 
     After each step it pauses for as long as the step took, so catch-ups use at most half of the store's capacity.
     """
@@ -98,6 +108,8 @@ class CatchUpWorker:
         self._catch_ups = catch_ups
         self._last_principal = ""
         """The principal that had the last turn."""
+        self._last_webhooks: dict[Principal, WebhookId] = {}
+        """The webhook of each principal's last turn; of the principals whose turns were last."""
         self._rests_until: dict[Principal, float] = {}
         """Principals whose rows were locked, and until when they have no turn."""
 
@@ -122,7 +134,7 @@ class CatchUpWorker:
         catch_up = await self._find_next()
         if catch_up is None:
             return False
-        self._last_principal = catch_up.principal
+        self._note_turn(catch_up)
         try:
             await self._store.write_for(catch_up.principal, lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
         except RowsLocked:
@@ -130,13 +142,27 @@ class CatchUpWorker:
             self._rests_until[catch_up.principal] = self._clock.monotonic() + LOCKED_REST_SECONDS
         return True
 
+    def _note_turn(self, catch_up: CatchUp) -> None:
+        self._last_principal = catch_up.principal
+        self._last_webhooks.pop(catch_up.principal, None)
+        self._last_webhooks[catch_up.principal] = catch_up.webhook_id  # behind all others
+        if len(self._last_webhooks) > TURNS_MAX:
+            del self._last_webhooks[next(iter(self._last_webhooks))]
+
     async def _find_next(self) -> CatchUp | None:
         now = self._clock.monotonic()
         self._rests_until = {principal: until for principal, until in self._rests_until.items() if until > now}
         after = self._last_principal
         for _ in range(len(self._rests_until) + 1):
-            catch_up = await self._store.read(lambda tx, after=after: tx.catch_ups.find_next(after=after))
+            catch_up = await self._store.read(partial(self._find_in_turn, after=after))
             if catch_up is None or catch_up.principal not in self._rests_until:
                 return catch_up
             after = catch_up.principal
         return None
+
+    async def _find_in_turn(self, tx: Transaction, *, after: str) -> CatchUp | None:
+        """Of the principal after this one: the catch-up after its last one, or else its first."""
+        first = await tx.catch_ups.find_next(after=after)
+        if first is None or (last := self._last_webhooks.get(first.principal)) is None:
+            return first
+        return await tx.catch_ups.find_next_of(first.principal, after=last) or first

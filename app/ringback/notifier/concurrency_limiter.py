@@ -4,6 +4,7 @@
         in_flight_max (2048)     minus all attempts in flight
         per_receiver_max (32)    minus those of the same principal and origin
         per_origin_max (128)     minus those of the same origin
+        0                        while the bodies of the principal's attempts have principal_body_bytes_max (32 MiB) or more
         1                        minus those of the webhook or origin, if it is new, failing, or probed after a pause
         its rate limit           see `domain.rate_limiter`
         those of its backlog     after an outage of the webhook or origin, see `backlog_limiter`
@@ -26,6 +27,7 @@ from typing import Final, TypeVar
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, CircuitState
 from ringback.domain.clock import seconds
 from ringback.domain.ids import WebhookId
+from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import is_healthy
@@ -60,6 +62,9 @@ class ConcurrencyLimits:
     """Attempts of one principal to one origin: a slow receiver must not use up the permits of other principals."""
     per_origin_max: int = 128
     """Attempts of all principals to one origin: a receiver that many use must not be flooded."""
+    principal_body_bytes_max: int = 32 * 1024 * 1024
+    """Bodies of one principal's attempts, in memory until the attempts are recorded: 128 of the largest. Receivers that read
+    nothing, at many origins, must not fill the memory of the process. What one lease reads may be beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class ConcurrencyLimiter:
         self._in_flight_by_receiver: Counter[ReceiverKey] = Counter()
         self._in_flight_by_origin: Counter[str] = Counter()
         self._in_flight = 0
+        self._body_bytes_by_principal: Counter[Principal] = Counter()
         self._origin_breakers: dict[str, CircuitBreaker] = {}
         self._rate_limiter: RateLimiter[WebhookId] = RateLimiter()
         self._waiting: dict[WebhookId, _WaitingWebhook] = {}
@@ -112,11 +118,16 @@ class ConcurrencyLimiter:
 
     def _permits_of_receiver(self, key: ReceiverKey) -> int:
         """The permits that all webhooks of a receiver share: at most so many for one of them."""
+        if self._has_full_bodies(key.principal):
+            return 0
         return min(
             self.free_permits(),
             self._limits.per_receiver_max - self._in_flight_by_receiver[key],
             self._limits.per_origin_max - self._in_flight_by_origin[key.origin],
         )
+
+    def _has_full_bodies(self, principal: Principal) -> bool:
+        return self._body_bytes_by_principal[principal] >= self._limits.principal_body_bytes_max
 
     def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime, count: int = 1) -> Permit:
         """Count so many attempts as in flight. All of one webhook have equal permits; each is released by itself."""
@@ -127,10 +138,17 @@ class ConcurrencyLimiter:
         self.backlogs.consume_permit(permit, now=now, count=count)
         return permit
 
+    def count_body(self, permit: Permit, body: bytes) -> Permit:
+        """The permit with the body of its attempt, which begins. The body counts until this permit is released."""
+        _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, len(body))
+        return permit._replace(body_bytes=len(body))
+
     def release_permit(self, permit: Permit) -> bool:
         """Release the permit; True if a webhook may be waiting for it."""
-        was_full = self.free_permits() <= 0
+        principal = permit.receiver_key.principal
+        was_full, had_full_bodies = self.free_permits() <= 0, self._has_full_bodies(principal)
         self._count_permit(permit, -1)
+        was_full = was_full or (had_full_bodies and not self._has_full_bodies(principal))
         waiting = self._waiting.get(permit.webhook_id)
         if waiting is not None and waiting.is_blocked:
             self.clear_waiting(permit.webhook_id)  # its other deliveries may have waited for the one that just ended
@@ -229,6 +247,7 @@ class ConcurrencyLimiter:
         _add_to_counter(self._in_flight_by_webhook, permit.webhook_id, change)
         _add_to_counter(self._in_flight_by_receiver, permit.receiver_key, change)
         _add_to_counter(self._in_flight_by_origin, permit.receiver_key.origin, change)
+        _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, change * permit.body_bytes)
 
 
 def _add_to_counter(counter: Counter[Key], key: Key, change: int) -> None:

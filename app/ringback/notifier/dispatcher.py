@@ -199,6 +199,7 @@ class Dispatcher:
         self._leasing.follow_ups.start_units(attempts, batch.follow_ups, on_end=self._wake)
 
     def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
+        leased = replace(leased, permit=self._limiter.count_body(leased.permit, leased.delivery.body))
         attempt = self._run_attempt(leased)
         try:
             task = attempts.create_task(attempt)

@@ -48,7 +48,7 @@ class LeasedDelivery:
 class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
-    """Whether the query left out other webhooks or sessions that may be due."""
+    """Whether the query left out deliveries, or other webhooks or sessions that may be due."""
     follow_ups: Sequence[FollowUp] = ()
     idle_seconds: float | None = None
     """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
@@ -205,6 +205,7 @@ class DeliveryLeasing:
                 if chosen.is_paused:
                     follow_ups += self._unsendable.list_follow_ups(webhook)
         leased = await self._lease_taken(tx, taken)
+        has_more = has_more or len(leased) < sum(len(chosen.permits) for chosen in taken)  # their bodies were too large
         idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
         return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
 
@@ -290,8 +291,6 @@ class DeliveryLeasing:
         else:
             is_blocked = len(due_ids) < limit and next_position is None
             self._mark_waiting(webhook, origin, now=now, is_blocked=is_blocked)
-        if permits and self._shares_rate(webhook):
-            await tx.webhook_rates.save(webhook.id, full_at=self._limiter.get_rate_full_at(webhook, now=now))
         has_more = len(due_ids) < limit and next_position is not None
         return _TakenDeliveries(webhook, permits, leased=leased, has_more=has_more)
 
@@ -328,12 +327,22 @@ class DeliveryLeasing:
             leased = {each.id: each for each in await self._unsendable.drop_unreadable(tx, list(leased.values()))}
         sendable: list[LeasedDelivery] = []
         for chosen in taken:
-            for delivery_id, permit in chosen.permits.items():
-                if (delivery := leased.get(delivery_id)) is not None:
-                    sendable.append(LeasedDelivery(delivery=delivery, webhook=chosen.webhook, permit=permit))
-                else:
-                    tx.on_commit(partial(self._limiter.cancel_permit, chosen.webhook, permit))
+            unused = [permit for delivery_id, permit in chosen.permits.items() if delivery_id not in leased]
+            await self._save_shared_rate(tx, chosen, unused_permits=len(unused))
+            for permit in unused:
+                tx.on_commit(partial(self._limiter.cancel_permit, chosen.webhook, permit))
+            sendable += [
+                LeasedDelivery(delivery=leased[delivery_id], webhook=chosen.webhook, permit=permit)
+                for delivery_id, permit in chosen.permits.items()
+                if delivery_id in leased
+            ]
         return sendable
+
+    async def _save_shared_rate(self, tx: Transaction, chosen: _TakenDeliveries, *, unused_permits: int) -> None:
+        rate = chosen.webhook.rate_per_second
+        if chosen.permits and rate is not None and not self._store.is_exclusive:
+            full_at = self._limiter.get_rate_full_at(chosen.webhook, now=tx.now())
+            await tx.webhook_rates.save(chosen.webhook.id, full_at=full_at - unused_permits / rate)
 
     def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)

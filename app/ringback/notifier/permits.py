@@ -18,3 +18,5 @@ class Permit(NamedTuple):
 
     webhook_id: WebhookId
     receiver_key: ReceiverKey
+    body_bytes: int = 0
+    """Of the attempt, from its beginning on."""

@@ -7,7 +7,7 @@ postgresql://user:password@host:5432/database?sslmode=require   (also postgres:/
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.url_parameters import find_parameter_fault
@@ -111,9 +111,8 @@ def describe_database(url: str) -> str:
     account, at, place = rest.rpartition("@")
     place, question_mark, query = place.partition("#")[0].partition("?")
     shown = [(name, value) for name, value in parse_qsl(query) if name not in _SECRET_PARAMETERS]
-    return (
-        f"{scheme}://{_ACCOUNT_NAME_END.split(account)[0]}{at}{place}{question_mark if shown else ''}{urlencode(shown)}"
-    )
+    parameters = urlencode(shown, quote_via=quote)  # for libpq a `+` is no space
+    return f"{scheme}://{_ACCOUNT_NAME_END.split(account)[0]}{at}{place}{question_mark if shown else ''}{parameters}"
 
 
 def locate_database(url: str) -> str:

@@ -11,6 +11,7 @@ from ringback.domain.catch_up import STEP_EVENTS_MAX
 from ringback.domain.webhook import WebhookState
 from ringback.notifier import catch_up as catching_up
 from ringback.notifier import fan_out
+from ringback.storage.rows import events as event_rows
 from ringback.storage.sqlite import database
 from tests.support.builders import make_call, make_webhook
 from tests.support.catch_ups import (
@@ -73,6 +74,18 @@ async def test_a_step_without_matching_events_is_bounded_too(still: Engine) -> N
     place = await read_seq(still, webhook)
     assert place is not None
     assert place.seq == STEP_EVENTS_MAX
+
+
+async def test_a_step_reads_few_events_if_their_data_is_large(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_rows, "PAGE_BYTES_MAX", 1)
+    await append(still, 3)
+    webhook = make_webhook()
+
+    await start_catch_up(still, webhook)
+
+    assert await list_received_seqs(still, webhook) == [1]
+    assert await finish_catching_up(still) == 2
+    assert await list_received_seqs(still, webhook) == [1, 2, 3]
 
 
 async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,3 +101,19 @@ async def test_a_usual_batch_reaches_all_its_webhooks_at_once(still: Engine) -> 
 
     assert await list_received(still, webhooks) == [[1, 2, 3]] * WEBHOOKS
     assert await finish_catching_up(still) == 0
+
+
+async def test_webhooks_take_turns_in_catching_up_although_each_new_batch_defers_the_first_of_them_again(
+    still: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker continued with the oldest webhook, whose catch-up each batch began again, and the others got nothing."""
+    monkeypatch.setattr(deferred_receivers, "AT_ONCE_MAX", 7)
+    monkeypatch.setattr(deferred_receivers, "UNCOUNTED_MAX", 0)
+    webhooks = await register(still)
+    worker = still.make_catch_up_worker()
+
+    for _ in range(WEBHOOKS):
+        await publish(still, 3)
+        assert await worker.run_once()
+
+    assert [] not in await list_received(still, webhooks)

@@ -3,18 +3,21 @@
 import asyncio
 import math
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.follow_ups import FollowUps
 from ringback.notifier.leasing import LeasedBatch
+from ringback.notifier.payload import BODY_BYTES_MAX
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
@@ -73,12 +76,17 @@ async def commit_several_times(engine: Engine) -> None:
         await engine.store.write(nothing)
 
 
-async def make_deliveries(engine: Engine, count: int, webhook: Webhook) -> list[Delivery]:
+async def make_deliveries(engine: Engine, count: int, webhook: Webhook, **over: Any) -> list[Delivery]:
     now = engine.clock.now()
     await engine.insert_webhooks(webhook)
     deliveries = [
         make_delivery(
-            principal=webhook.principal, webhook_id=webhook.id, seq=seq, due_at=now, give_up_at=now + timedelta(days=4)
+            principal=webhook.principal,
+            webhook_id=webhook.id,
+            seq=seq,
+            due_at=now,
+            give_up_at=now + timedelta(days=4),
+            **over,
         )
         for seq in range(1, count + 1)
     ]
@@ -133,6 +141,32 @@ async def test_a_slow_receiver_leaves_room_for_the_others(engine: Engine) -> Non
             await wait_until(lambda: wait_for_post(crowd))
             crowd.release_one()
         await wait_until_all_delivered(engine, *late)
+
+
+async def test_large_bodies_of_one_principal_are_in_flight_up_to_a_limit_and_those_of_others_beside_them(
+    engine: Engine,
+) -> None:
+    crowd, body = BlockingReceiver(), b"x" * BODY_BYTES_MAX
+    large = [
+        delivery
+        for number in range(40)
+        for delivery in await make_deliveries(
+            engine, 1, make_verified_webhook(url=f"https://{number}.example/"), body=body
+        )
+    ]
+    small = await make_deliveries(engine, 1, make_verified_webhook(url="https://quick.example/", principal=BOB))
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(204) if request.url.host == "quick.example" else await crowd(request)
+
+    async with running_dispatcher(engine.make_dispatcher(answer, principal_body_bytes_max=2 * len(body))):
+        await wait_until_all_delivered(engine, *small)
+        await commit_several_times(engine)
+        assert len(crowd.waiting) * len(body) <= BODIES_READ_BYTES_MAX
+        for _ in large:
+            await wait_until(lambda: wait_for_post(crowd))
+            crowd.release_one()
+        await wait_until_all_delivered(engine, *large)
 
 
 async def test_no_more_attempts_are_in_flight_than_the_service_allows(engine: Engine) -> None:

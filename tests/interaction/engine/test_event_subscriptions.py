@@ -105,6 +105,20 @@ async def test_an_unknown_cursor_starts_now_and_says_truncated(still: Engine) ->
     assert await still.read_deliveries() == []
 
 
+async def test_unsubscribing_again_changes_nothing_and_has_no_other_entry_in_the_audit_log(still: Engine) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe()
+    for _ in range(3):
+        await stage.unsubscribe()
+
+    entries = await still.store.read(lambda tx: tx.audit_entries.list_page(ALICE, position=None, limit=10))
+
+    assert [(each.operation, each.target) for each in entries] == [
+        ("remove_webhook", grant.id),
+        ("register_webhook", grant.id),
+    ]
+
+
 async def test_unsubscribing_succeeds_for_a_month_after_the_end_and_never_for_foreign_keys(
     still: Engine, fake_clock: FakeClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig
-from tests.support.builders import make_call, make_webhook
+from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig, Retention
+from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS
+from ringback.storage.rows.events import SqlEvents
+from tests.support.builders import make_call, make_event, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine, insert_dispatched_call, wait_until
 from tests.support.examples import BOB
@@ -178,3 +181,27 @@ async def test_the_row_was_awaited_for_a_part_of_the_outage_only(still: Engine, 
     await janitor.run_once()
 
     assert (await still.read_call(call)).phase is CallPhase.RUNNING
+
+
+async def test_a_task_that_is_too_slow_with_many_rows_handles_fewer_until_it_succeeds(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ended it each time, at the same first rows, so nothing was removed any more."""
+    await still.store.write(lambda tx: tx.events.insert([make_event(seq=seq) for seq in range(1, 4)]))
+    fake_clock.advance(Retention().event_seconds + 60)
+    remove, limits = SqlEvents.remove, list[int]()
+
+    async def remove_slowly(self: SqlEvents, *, cutoff: datetime, limit: int) -> int:
+        limits.append(limit)
+        if limit > 60:
+            fake_clock.advance(STATEMENT_SECONDS)
+            raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")
+        return await remove(self, cutoff=cutoff, limit=limit)
+
+    monkeypatch.setattr(SqlEvents, "remove", remove_slowly)
+    janitor = still.make_janitor(batch_size=200)
+    for _ in range(3):
+        await janitor.run_once()
+        fake_clock.advance(SLOW_TASK_REST_SECONDS)
+
+    assert (limits, await still.read_events()) == ([200, 100, 50], [])

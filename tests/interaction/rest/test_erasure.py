@@ -242,7 +242,7 @@ async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_and_in_no_c
     erased = await admin.delete(f"/v1/principals/{name}")
 
     assert erased.json()["state"] == "finished"
-    kept = frozenset({"audit_entries", "erasures", "log_heads", "tombstones"})
+    kept = frozenset({"audit_entries", "audit_counts", "erasures", "log_heads", "tombstones"})
     assert find_private_text(service, text=name, but_for=kept) == []
     assert "turns" in find_private_text(service, text=BOB)
 

@@ -41,6 +41,7 @@ DASHBOARD_PARAMETERS: Final[StatementParameters] = {
         ],
         "page": [{"before_seq": _NEWEST}],
         "page_of_owner": [{"owner": each, "before_seq": _NEWEST} for each in ("alice", "carol", "dave")],
+        "remove_beyond": [{"owner": each, "entries_max": 100} for each in ("alice", "carol")],
         "remove": [{"older_than": PAST}],
     },
 }

@@ -80,21 +80,21 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "due": [{"limits": '[["wh_rare", 2]]'}, {"limits": '[["wh_crowd", 2], ["wh_none", 1]]'}],
         "due_in_order": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "due_without_key": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
-        "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE}],
+        "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE, "bytes_max": 2_000}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "apply_updates": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
         "insert_attempt": [
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
             | {"category": "ok", "status_code": 200, "excerpt": None, "detail": None}
         ],
-        "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "give_up": [{"webhook_id": "wh_rare", "bytes_max": 2_000}, CROWD_PARAMETERS | {"bytes_max": 2_000}],
         "next_due": [{}],
     },
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
         "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
-        "give_up_held": [{}],
+        "give_up_held": [{"bytes_max": 2_000}],
         "pull_back": [{"due_after": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],

@@ -47,7 +47,7 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
     "call_queue": {"lease_queued": [_QUEUED | {"upstream": "rare"}, _QUEUED | {"upstream": "busy"}]},
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},
     "delivery_queue": {
-        "lease_whole": [_LEASE | {"ids": '["dlv_wh_rare-pending", "dlv_none"]'}],
+        "lease_whole": [_LEASE | {"bytes_max": 2_000, "ids": '["dlv_wh_rare-pending", "dlv_none"]'}],
         "record_attempts": [
             {
                 "rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]',

@@ -53,6 +53,7 @@ WEBHOOK_PARAMETERS: Final[StatementParameters] = {
     "catch_ups": {
         "get": [{"webhook_id": "wh_rare"}],
         "next": [{}, {"after": "bob"}],
+        "next_of_principal": [{}, {"after": "wh_crowd"}],
         "save": [{"webhook_id": "wh_rare", "seq": 1, "delivered": 0}],
         "remove": [{"webhook_id": "wh_rare"}],
     },

@@ -5,13 +5,13 @@ import sys
 
 CODE = """
 from inspect import signature
-from ringback.janitor import JanitorConfig
+from ringback.janitor.config import BatchRows, JanitorConfig
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.storage.postgres import driver
 from tests.support.short_leases import SHORTENED_BY, shorten_leases
 
 def lengths():
-    tasks = RecoveryTasks(None, JanitorConfig(), None).tasks
+    tasks = RecoveryTasks(None, JanitorConfig(), BatchRows(1), None).tasks
     yield next(iter(tasks[0].needs.values()))
     yield signature(driver.connect).parameters["transaction_seconds"].default
 

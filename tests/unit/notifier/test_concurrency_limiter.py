@@ -178,6 +178,23 @@ def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(limi
     assert limiter.release_permit(second)
 
 
+def test_a_principal_whose_attempts_have_too_large_bodies_has_no_permits_at_any_origin_until_one_ends() -> None:
+    limiter = ConcurrencyLimiter(ConcurrencyLimits(principal_body_bytes_max=1_000))
+    one, other = make_verified_webhook(), make_verified_webhook()
+    first, second = (
+        limiter.count_body(limiter.acquire_permit(one, HERE, now=START), b"x" * size) for size in (900, 400)
+    )
+    limiter.mark_waiting(other, THERE, now=START)
+    assert available_permits(limiter, other, THERE) == 0
+    assert available_permits(limiter, make_verified_webhook(principal=Principal("bob")), THERE) > 0
+    assert limiter.webhooks_without_permits(now=START) == {other.id}
+
+    assert limiter.release_permit(second), "the other webhook waits for it"
+
+    assert available_permits(limiter, other, THERE) > 0
+    assert not limiter.release_permit(first), "there was room before"
+
+
 # -- pace -------------------------------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,8 @@ class OneWebhookStore:
     def now(self) -> Any:
         return START
 
-    def on_commit(self, _action: Any) -> None: ...
+    def on_commit(self, action: Any) -> None:
+        action()
 
     def on_rollback(self, _action: Any) -> None: ...
 
@@ -92,6 +93,21 @@ async def test_one_permit_goes_to_the_query_or_to_a_delivery_that_is_inserted_me
     leased = await store.leasing.lease_due()
 
     assert len(leased.deliveries) + sum(permit is not None for permit in store.asked) == store.limiter.in_flight == 1
+
+
+class LargeDeliveriesStore(OneWebhookStore):
+    """Two deliveries are due, and their bodies are too large for one unit."""
+
+    async def find_due(self, _limits: Any, **_: Any) -> Any:
+        return {WEBHOOK.id: [DELIVERY.id, make_delivery().id]}
+
+
+async def test_a_query_that_left_out_large_deliveries_is_repeated_at_once_and_their_permits_are_free() -> None:
+    store = LargeDeliveriesStore(ConcurrencyLimits())
+
+    batch = await store.leasing.lease_due()
+
+    assert (len(batch.deliveries), batch.has_more, store.limiter.in_flight) == (1, True, 1)
 
 
 async def test_an_origin_whose_breaker_another_node_has_closed_is_sent_to_again() -> None:
@@ -171,3 +187,29 @@ async def test_permits_that_the_query_does_not_use_are_free_afterwards() -> None
     await store.leasing.lease_due()
 
     assert store.limiter.free_permits() == 1  # one for the due delivery, one for the inserted one
+
+
+class RatedLargeDeliveriesStore(LargeDeliveriesStore):
+    """Of two due deliveries of a webhook with a shared rate, one unit leases one."""
+
+    def __init__(self) -> None:
+        super().__init__(ConcurrencyLimits())
+        self.webhook_rates = self
+        self.saved: list[float] = []
+
+    async def get_many(self, _ids: Any) -> Any:
+        return [replace(WEBHOOK, rate_per_second=2.0)]
+
+    async def lock(self, _webhook_id: Any) -> float:
+        return 0.0
+
+    async def save(self, _webhook_id: Any, *, full_at: float) -> None:
+        self.saved.append(full_at - START.timestamp())
+
+
+async def test_a_delivery_that_a_query_left_out_uses_up_nothing_of_a_shared_rate() -> None:
+    store = RatedLargeDeliveriesStore()
+
+    batch = await store.leasing.lease_due()
+
+    assert (len(batch.deliveries), store.saved) == (1, [pytest.approx(0.5)])

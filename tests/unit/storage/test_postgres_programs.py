@@ -59,6 +59,16 @@ def test_settings_of_the_server_do_not_reach_the_programs(tmp_path: Path, monkey
     assert "--dbname=postgresql://db.example/calls?sslmode=require" in read_call(tmp_path)[0]
 
 
+def test_a_space_in_a_parameter_reaches_the_programs_as_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "pg_dump", monkeypatch)
+
+    dump_database("postgresql://db.example/calls?options=-c%20search_path%3Da", tmp_path / "dump")
+
+    assert "--dbname=postgresql://db.example/calls?options=-c%20search_path%3Da" in read_call(tmp_path)[0]
+
+
 def test_other_schemas_are_left_out_of_a_dump_by_their_exact_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

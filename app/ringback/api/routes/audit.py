@@ -22,7 +22,7 @@ async def list_audit_entries(
     """List who changed what you own, newest first: webhooks, redeliveries, cancellations, answers, keys, links, erasures.
 
     Operators' changes of it are included. An operator reads all entries with `principal=*`, those about the service itself
-    too. Entries are kept for `RINGBACK_AUDIT_RETENTION_SECONDS`.
+    too. Entries are kept for `RINGBACK_AUDIT_RETENTION_SECONDS`, at most the last million of one owner.
     """
     position = decode_number_cursor(CursorList.AUDIT, query.cursor)
     page = await services.audit_log.list_entries(caller, position=position, limit=query.limit)

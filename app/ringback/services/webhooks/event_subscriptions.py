@@ -148,15 +148,9 @@ class EventSubscriptions:
         with raising_event_errors():
             caller.require_scope(Scope.WEBHOOKS)
             subscription_id = get_subscription_id(caller.principal, key)
+            end_batch = partial(unsubscribe_batch, caller=caller, subscription_id=subscription_id)
             is_first = True
-
-            async def end(tx: Transaction, *, is_first: bool) -> bool:
-                has_ended = await unsubscribe_batch(tx, caller.principal, subscription_id, is_first=is_first)
-                if is_first:
-                    await record_own_change(tx, caller, "remove_webhook", subscription_id)
-                return has_ended
-
-            while not await self._store.write_for(caller.principal, partial(end, is_first=is_first)):
+            while not await self._store.write_for(caller.principal, partial(end_batch, is_first=is_first)):
                 is_first = False
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:

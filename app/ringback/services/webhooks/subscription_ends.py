@@ -21,7 +21,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS, EventSubscription, SubscriptionEnd, end_subscription
 from ringback.domain.ids import KeyId, WebhookId
 from ringback.domain.ports import Transaction
-from ringback.domain.principal import Principal, Scope
+from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY
 from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
@@ -36,6 +36,7 @@ from ringback.protocol.mcp_events.errors import (
     subscription_not_found,
     to_error_object,
 )
+from ringback.services.audit import record_own_change
 from ringback.services.webhooks.subscription_log import log_end
 from ringback.services.webhooks.webhook_checks import subscribes_to_changes
 from ringback.services.webhooks.webhook_updates import CANCELLED_DELIVERIES_BATCH_SIZE, remove_webhook_batch
@@ -58,15 +59,13 @@ StillEnds = Callable[[Webhook | None, EventSubscription], bool]
 """Whether the reason to end a subscription holds for its locked rows. The webhook is None if it is removed already."""
 
 
-async def unsubscribe_batch(
-    tx: Transaction, principal: Principal, subscription_id: WebhookId, *, is_first: bool
-) -> bool:
-    """Return whether the subscription is gone. Later batches stop if its client has subscribed again meanwhile.
+async def unsubscribe_batch(tx: Transaction, caller: Caller, subscription_id: WebhookId, *, is_first: bool) -> bool:
+    """Return whether the caller's subscription is gone. Later batches stop if its client has subscribed again meanwhile.
 
     Raises `EventError` (NotFound) in the first batch for a subscription that never was, or ended too long ago.
     """
     webhook = await tx.webhooks.get(subscription_id)
-    await tx.event_log.get_head(principal, lock=True)
+    await tx.event_log.get_head(caller.principal, lock=True)
     if webhook is None:  # a first subscribe may have inserted it while this unit waited for the log
         webhook = await tx.webhooks.get(subscription_id)
     subscription = await tx.subscriptions.get(subscription_id)
@@ -77,6 +76,7 @@ async def unsubscribe_batch(
     if subscription is not None:
         if subscription.ended_at is None:
             log_end(tx, subscription, SubscriptionEnd.UNSUBSCRIBED)
+            await record_own_change(tx, caller, "remove_webhook", subscription_id)
         await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.UNSUBSCRIBED, now=tx.now()))
     return webhook is None or await remove_webhook_batch(tx, webhook)
 

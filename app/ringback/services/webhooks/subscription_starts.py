@@ -123,7 +123,7 @@ async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, 
     if demand is not None and demand.gap_seq > lapsed_seq:
         return True  # no client demanded the upstream's events for a time, or it has lost some
     where = EventFilter(call_id=webhook.call_id)
-    events = await tx.events.list_after(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
-    if len(events) == MISSED_EVENTS_VISITED_MAX:
+    events = await tx.events.list_page(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
+    if events.next_position is not None:
         return True
     return any(matches_event(webhook, event, now=tx.now()) for event in events)

@@ -66,6 +66,7 @@ NOT_COPIED: Final = {
     "webhook_matches": "triggers write them",
     "subscription_counts": "triggers count",
     "byte_counts": "triggers count",
+    "audit_counts": "triggers count",
     "sign_ins": "people sign in again",
     "challenges_sent": "the last minute's, for a limit on challenges",
     "leaders": "leases of nodes that have stopped",

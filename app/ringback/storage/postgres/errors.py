@@ -1,6 +1,6 @@
 """What PostgreSQL's errors mean for the caller of a unit of work.
 
-a conflict with another unit (deadlock, unique index)      the unit runs again, then StoreUnavailable
+a conflict with another unit                               the unit runs again; then RowsLocked after deadlocks
 the server, its disk or the way to it                       StoreUnavailable: try again
 a row that another unit does not release                    RowsLocked, a StoreUnavailable
 a password, a database that does not exist, damage          StoreUnavailable: an operator must act
@@ -75,14 +75,15 @@ def is_connection_lost(error: BaseException) -> bool:
     return isinstance(error, _LOST_CONNECTIONS)
 
 
-def to_caller_error(error: Exception) -> Exception:
-    """The error for the caller of a unit of work."""
+def to_caller_error(error: Exception, *, ran_seconds: float = 0.0) -> Exception:
+    """The error for the caller of a unit of work. `ran_seconds` is how long all runs of the unit took."""
     if isinstance(error, RingbackError):
         return error
     if isinstance(error.__cause__ or error, UnicodeEncodeError) or _code(error) in _UNSTORABLE_TEXT_CODES:
         return InvalidRequest("A text contains characters that cannot be stored: U+0000, or half of a surrogate pair.")
     if isinstance(error, _PASSING_CONFLICTS):
-        return StoreUnavailable("Other units of work changed the same rows again and again. Try again.")
+        detail = "Other units of work changed the same rows again and again. Try again."
+        return RowsLocked(detail, waited_seconds=ran_seconds)  # the database works
     if (
         is_connection_lost(error)
         or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES))

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ringback.domain.call import Call
 from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.event import Event
 from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.log_appends import Place
@@ -64,7 +65,12 @@ class PostgresDeliveryQueue(SqlDeliveryQueue):
         self, delivery_ids: Collection[DeliveryId], *, owner: str, token: str, until: datetime
     ) -> Sequence[Delivery]:
         return await self._fetch_deliveries(
-            "lease_whole", ids=list(delivery_ids), owner=owner, token=token, until=instant_to_column(until)
+            "lease_whole",
+            ids=list(delivery_ids),
+            owner=owner,
+            token=token,
+            until=instant_to_column(until),
+            bytes_max=BODIES_READ_BYTES_MAX,
         )
 
     async def apply_updates(

@@ -97,6 +97,7 @@ class UnitRunner:
     async def _run_until_no_conflict(
         self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool
     ) -> None:
+        began_at = self._clock.monotonic()
         for run in range(1, RUNS_MAX + 1):
             await self._run(connection, unit, begin=begin, takes_locks=takes_locks)
             if unit.error is None or not is_conflict(unit.error) or connection.is_closed():
@@ -105,7 +106,8 @@ class UnitRunner:
                 log.info("store.unit_repeated", extra={"work": unit.work_name, "reason": type(unit.error).__name__})
                 unit.reset_after_rollback()
                 await self._pause_after(run)
-        unit.error = None if unit.error is None else to_caller_error(unit.error)
+        if unit.error is not None:
+            unit.error = to_caller_error(unit.error, ran_seconds=self._clock.monotonic() - began_at)
 
     async def _pause_after(self, run: int) -> None:
         """The second run comes at once: it usually finds the row that another unit inserted."""

@@ -1,8 +1,9 @@
 """Sign-ins to the dashboard, portal links, and the audit log."""
 
 from datetime import datetime
+from typing import Final
 
-from ringback.domain.audit import AuditEntry
+from ringback.domain.audit import AUDIT_ENTRIES_MAX, AuditEntry
 from ringback.domain.cursor import Page
 from ringback.domain.ids import PortalLinkId
 from ringback.domain.portal_links import PortalLink
@@ -81,11 +82,18 @@ class SqlPortalLinks(SqlRows, noun="portal_links"):
         return await self._sql.execute("remove_expired", now=instant_to_column(now), limit=limit)
 
 
+_REMOVED_WITH_ONE: Final = 2
+"""The oldest entries of an owner that are removed with each new one, so that too many become fewer."""
+
+
 class SqlAuditEntries(SqlRows, noun="audit_entries"):
     """Implements `domain.audit.AuditRows`."""
 
     async def append(self, entry: AuditEntry) -> None:
         await self._sql.execute("append", **RECORDS.audit_entry.encode_for(self._sql.parameters("append"), entry))
+        if entry.owner is not None:
+            bounds = {"entries_max": AUDIT_ENTRIES_MAX, "limit": _REMOVED_WITH_ONE}
+            await self._sql.execute("remove_beyond", owner=entry.owner, **bounds)
 
     async def list_page(self, owner: Principal | None, *, position: int | None, limit: int) -> Page[AuditEntry, int]:
         where = {"before_seq": _NEWEST if position is None else position, "limit": limit + 1}

@@ -8,6 +8,7 @@ from ringback.domain.circuit_breaker import PAUSE_SECONDS_MAX
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import SqlDeliveryReader
@@ -93,7 +94,12 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
         self, delivery_ids: Collection[DeliveryId], *, owner: str, token: str, until: datetime
     ) -> Sequence[Delivery]:
         leased = await self._sql.fetch_all(
-            "lease", ids=self._sql.array(delivery_ids), owner=owner, token=token, until=instant_to_column(until)
+            "lease",
+            ids=self._sql.array(delivery_ids),
+            owner=owner,
+            token=token,
+            until=instant_to_column(until),
+            bytes_max=BODIES_READ_BYTES_MAX,
         )
         return await self._fetch_by_ids([row["id"] for row in leased])  # another node may have leased one meanwhile
 
@@ -124,7 +130,8 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
         await self._sql.execute_many("insert_attempt", [RECORDS.attempt.encode(attempt) for attempt in attempts])
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        ended = await self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        bounds = {"limit": limit, "bytes_max": BODIES_READ_BYTES_MAX}
+        ended = await self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), **bounds)
         return await self._fetch_by_ids([row["id"] for row in ended])
 
     async def next_due_at(self) -> datetime | None:
@@ -168,7 +175,8 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
         return await self._sql.execute("release_unused_leases", ids=ids, tokens=held)
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
+        bounds = {"limit": limit, "bytes_max": BODIES_READ_BYTES_MAX}
+        ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), **bounds)
         return await self._fetch_by_ids([row["id"] for row in ended])
 
     async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from ringback.domain import json_size
 from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.cursor import EventTime, Page
@@ -13,7 +14,7 @@ from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
 from ringback.storage.rows.paging import ROWS_SCANNED_MAX
-from ringback.storage.rows.statements import Row
+from ringback.storage.rows.statements import Row, Statements
 from ringback.storage.rows.unit import SqlRows
 
 _EVENT: Final = RECORDS.event
@@ -22,6 +23,12 @@ _MAX_SEQ: Final = 2**63 - 1
 LATEST_SCANNED_MAX: Final = 2_000
 """Events visited for one page of those of all principals. They are apart from each other in the table: some 50 µs each
 (measured on SQLite, with 3 KB of data an event and two busy cores), where those of one log take less than one."""
+
+PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Bytes that the decoded data of one page's events take, but at least one event: some 20 ms. The 64 KiB of data that an event
+may have can be 21,000 objects, which take 1.4 MB and 10 ms."""
+SIGN_BYTES: Final = 32
+"""What a sign that may begin a value counts beside the text (`json_size`); an empty object has two."""
 
 
 class SqlEvents(SqlRows, noun="events"):
@@ -50,14 +57,15 @@ class SqlEvents(SqlRows, noun="events"):
         return {EventId(row["id"]) for row in rows}
 
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
-        return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
+        name, parameters = _after(principal, seq, where, until=_MAX_SEQ)
+        return await self._sql.fetch_records(name, _EVENT, limit=limit, **parameters)
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
         head = await SqlEventLog(self._unit).get_head(principal)
         until = min(head, await self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
-        found = await self._select_after(principal, seq, where, until=until, limit=limit + 1)
-        if len(found) > limit:
-            return Page(_with_uri(found[:limit], where), next_position=found[limit - 1].seq)
+        found, has_more = await _fetch_page(self._sql, *_after(principal, seq, where, until=until), limit=limit)
+        if has_more:
+            return Page(_with_uri(found, where), next_position=found[-1].seq)
         if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
             return Page(_with_uri(found, where), next_position=None)
         return Page(_with_uri(found, where), next_position=until)
@@ -68,24 +76,18 @@ class SqlEvents(SqlRows, noun="events"):
         scan = max(LATEST_SCANNED_MAX, limit + 1)
         newest = position or EventTime(_MAX_SEQ, "", 0)
         before = {"instant": newest.milliseconds, "before_principal": newest.principal, "before_seq": newest.seq}
-        found = await self._sql.fetch_records(
-            "latest",
-            _EVENT,
-            **before,
-            scan=scan,
-            name=where.name,
-            call_id=where.call_id,
-            client_session_id=where.client_session_id,
-            correlation_id=where.correlation_id,
-            upstream=where.upstream,
-            tool=where.tool,
-            limit=limit + 1,
-        )
-        if len(found) > limit:
-            last = found[limit - 1]
-            return Page(
-                found[:limit], next_position=EventTime(epoch_milliseconds(last.created_at), last.principal, last.seq)
-            )
+        filters = {
+            "name": where.name,
+            "call_id": where.call_id,
+            "client_session_id": where.client_session_id,
+            "correlation_id": where.correlation_id,
+            "upstream": where.upstream,
+            "tool": where.tool,
+        }
+        found, has_more = await _fetch_page(self._sql, "latest", {**before, **filters, "scan": scan}, limit=limit)
+        if has_more:
+            last = found[-1]
+            return Page(found, next_position=EventTime(epoch_milliseconds(last.created_at), last.principal, last.seq))
         end = await self._sql.fetch_one("end_of_latest", **before, scan=scan)
         return Page(found, next_position=None if end is None else _event_time(end))
 
@@ -100,25 +102,6 @@ class SqlEvents(SqlRows, noun="events"):
         row = await self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
         return _MAX_SEQ if row is None else row["seq"]
 
-    async def _select_after(
-        self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int
-    ) -> list[Event]:
-        return await self._sql.fetch_records(
-            "after" if where.call_id is None else "after_of_call",
-            _EVENT,
-            principal=principal,
-            seq=seq,
-            until=until,
-            name=where.name,
-            call_id=where.call_id,
-            client_session_id=where.client_session_id,
-            correlation_id=where.correlation_id,
-            upstream=where.upstream,
-            tool=where.tool,
-            topic=where.topic,
-            limit=limit,
-        )
-
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         bounds = {"limit": limit, "bytes_max": REMOVED_BYTES_MAX}
         removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), **bounds)
@@ -129,6 +112,40 @@ class SqlEvents(SqlRows, noun="events"):
         floor_rows = [{"principal": principal, "seq": seq} for principal, seq in sorted(floors.items())]
         await self._sql.execute_many("raise_retention_floor", floor_rows)
         return len(removed)
+
+
+def _after(principal: Principal, seq: int, where: EventFilter, *, until: int) -> tuple[str, Mapping[str, Any]]:
+    """The statement that selects these events, and its parameters."""
+    return "after" if where.call_id is None else "after_of_call", {
+        "principal": principal,
+        "seq": seq,
+        "until": until,
+        "name": where.name,
+        "call_id": where.call_id,
+        "client_session_id": where.client_session_id,
+        "correlation_id": where.correlation_id,
+        "upstream": where.upstream,
+        "tool": where.tool,
+        "topic": where.topic,
+    }
+
+
+async def _fetch_page(
+    sql: Statements, name: str, parameters: Mapping[str, Any], *, limit: int
+) -> tuple[list[Event], bool]:
+    """Up to `limit` events, fewer if their data is large, and whether the statement selects more."""
+    rows = await sql.fetch_all(name, limit=limit + 1, **parameters)
+    count = min(limit, _count_events_of_page([row["data"] for row in rows]))
+    return [_EVENT.decode(row) for row in rows[:count]], count < len(rows)
+
+
+def _count_events_of_page(data: Sequence[str]) -> int:
+    size = 0
+    for count, text in enumerate(data):
+        size += len(text) + SIGN_BYTES * json_size.estimate_size(text.encode()).values
+        if count and size > PAGE_BYTES_MAX:
+            return count
+    return len(data)
 
 
 def _event_time(row: Row) -> EventTime:
@@ -170,19 +187,16 @@ class SqlEventLog(SqlRows, noun="event_log"):
         name = "before" if where.call_id is None else "before_of_call"
         scan = max(ROWS_SCANNED_MAX, limit + 1)
         place = {"principal": principal, "call_id": where.call_id, "seq": seq, "scan": scan}
-        found = await self._sql.fetch_records(
-            name,
-            _EVENT,
-            **place,
-            name=where.name,
-            client_session_id=where.client_session_id,
-            correlation_id=where.correlation_id,
-            upstream=where.upstream,
-            tool=where.tool,
-            limit=limit + 1,
-        )
-        if len(found) > limit:
-            return Page(found[:limit], next_position=found[limit - 1].seq)
+        filters = {
+            "name": where.name,
+            "client_session_id": where.client_session_id,
+            "correlation_id": where.correlation_id,
+            "upstream": where.upstream,
+            "tool": where.tool,
+        }
+        found, has_more = await _fetch_page(self._sql, name, {**place, **filters}, limit=limit)
+        if has_more:
+            return Page(found, next_position=found[-1].seq)
         end = await self._sql.fetch_one(f"end_of_{name}", **place)
         if end is None or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
             return Page(found, next_position=None)

@@ -239,6 +239,9 @@ class SqlCatchUps(SqlRows, noun="catch_ups"):
         found = await self._sql.fetch_record("next", RECORDS.catch_up, after=after)
         return found or await self._sql.fetch_record("next", RECORDS.catch_up, after="")
 
+    async def find_next_of(self, principal: Principal, *, after: WebhookId) -> CatchUp | None:
+        return await self._sql.fetch_record("next_of_principal", RECORDS.catch_up, principal=principal, after=after)
+
     async def save(self, *catch_ups: CatchUp) -> None:
         await self._sql.execute_many("save", [RECORDS.catch_up.encode(catch_up) for catch_up in catch_ups])
 

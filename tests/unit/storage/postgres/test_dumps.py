@@ -49,3 +49,18 @@ async def test_the_dump_of_an_installation_has_no_other_one_of_its_database(
         assert await restored.read(lambda tx: tx.calls.get(call.id)) == call
         await restored.close()
         assert await find_other_installations(empty) == []
+
+
+async def test_the_schema_of_an_installation_may_be_named_with_a_space_as_psql_accepts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(find_programs(tmp_path) / "bin"), prepend=os.pathsep)
+    async with empty_database() as database:
+        url = in_schema(database, "public").replace("-c", "-c%20")
+        store = make_store(url)
+        await store.open()
+        await store.close()
+
+        await asyncio.to_thread(dump_database, url, tmp_path / "dump")
+
+    assert (tmp_path / "dump").stat().st_size > 0

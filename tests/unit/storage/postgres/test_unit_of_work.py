@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.storage.postgres import store as store_module
 from ringback.storage.postgres.driver import Connection, connect
@@ -56,13 +56,16 @@ class LosesTheAnswerOfCommit:
         asyncpg.InvalidCachedStatementError("cached statement plan is invalid"),
     ],
 )
-async def test_a_unit_that_meets_conflicts_in_every_run_is_unavailable_and_not_an_error_of_the_driver(
-    store: PostgresStore, clock: FakeClock, error: Exception
+async def test_a_unit_that_meets_conflicts_in_every_run_may_be_tried_again_and_the_database_is_not_logged_as_unavailable(
+    store: PostgresStore, clock: FakeClock, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     work, runs = fail(error, times=RUNS_MAX)
 
-    with pytest.raises(StoreUnavailable, match="again and again"):
+    with pytest.raises(RowsLocked, match="again and again") as raised:
         await store.write(work)
+    assert raised.value.waited_seconds == (clock.now() - START).total_seconds()
+    assert "store.rows_locked" in caplog.messages
+    assert "store.unavailable" not in caplog.messages
     assert len(runs) == RUNS_MAX
     assert clock.now() > START  # later runs come after pauses
     assert await store.write(work) == RUNS_MAX + 1

@@ -8,8 +8,8 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed. A paused upstream gets none.
 -- A turn that another transaction is counting is not written a second time: its node may be frozen, and a lease that waited for it
--- would keep the calls of all principals. First turns are added in the order of principals, so that two transactions cannot wait for
--- each other. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
+-- would keep the calls of all principals. The same holds for a principal's first turn, by a lock of its own, because a row that is
+-- not committed cannot be skipped. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
 -- left out.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
 -- queue is empty.)
@@ -70,15 +70,18 @@ moved AS (
     UPDATE turns SET ticket = next.ticket + (SELECT place FROM served WHERE served.principal = turns.principal) FROM next
     WHERE upstream = :upstream AND turns.principal = ANY(ARRAY(SELECT unlocked.principal FROM unlocked))
 ),
-added AS (
-    INSERT INTO turns (upstream, principal, ticket)
-    SELECT :upstream::text, served.principal, next.ticket + served.place
-    FROM next CROSS JOIN served
-    WHERE served.principal <> ALL(ARRAY(
+first_served AS MATERIALIZED (
+    SELECT principal, place FROM served
+    WHERE principal <> ALL(ARRAY(
         SELECT principal FROM turns
         WHERE upstream = :upstream AND principal = ANY(ARRAY(SELECT served.principal FROM served))
     ))
-    ORDER BY served.principal COLLATE "C"
+),
+added AS (
+    INSERT INTO turns (upstream, principal, ticket)
+    SELECT :upstream::text, first_served.principal, next.ticket + first_served.place
+    FROM next CROSS JOIN first_served
+    WHERE pg_try_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || first_served.principal, 12))
     ON CONFLICT DO NOTHING
 ),
 whole_leased AS (
@@ -113,10 +116,14 @@ moved AS (
     UPDATE turns SET ticket = free.ticket FROM free, served
     WHERE turns.upstream = served.upstream AND turns.principal = served.principal
 ),
+first_served AS MATERIALIZED (
+    SELECT ticket FROM free
+    WHERE NOT EXISTS (SELECT 1 FROM turns WHERE turns.upstream = :upstream AND turns.principal = :principal)
+),
 added AS (
     INSERT INTO turns (upstream, principal, ticket)
-    SELECT :upstream, :principal, free.ticket FROM free
-    WHERE NOT EXISTS (SELECT 1 FROM turns WHERE turns.upstream = :upstream AND turns.principal = :principal)
+    SELECT :upstream, :principal, first_served.ticket FROM first_served
+    WHERE pg_try_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :principal, 12))
     ON CONFLICT DO NOTHING
 )
 SELECT ticket FROM free;

@@ -27,10 +27,18 @@ UPDATE deliveries SET
     state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = greatest(attempts - 1, 0)
 FROM unused WHERE deliveries.id = unused.id;
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: give_up_held
-WITH old AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
+WITH found AS MATERIALIZED (
+    SELECT id, give_up_at FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
+),
+sized AS MATERIALIZED (
+    SELECT id, give_up_at, coalesce((SELECT octet_length(body) FROM bodies WHERE delivery_id = found.id), 0) AS bytes FROM found
+),
+old AS MATERIALIZED (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY give_up_at, id) AS bytes_so_far FROM sized) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;

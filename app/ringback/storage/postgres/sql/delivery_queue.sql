@@ -74,16 +74,24 @@ ORDER BY due_at LIMIT :limit
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- Another node may have leased one since it was found, or is leasing it: then it is skipped, because two nodes that lease of several
--- ordered webhooks would wait for each other. (The empty text keeps PostgreSQL from reading all pending deliveries while it
--- believes that there are none.)
+-- ordered webhooks would wait for each other. Up to `bytes_max` of bodies, but at least one delivery. (The empty text keeps
+-- PostgreSQL from reading all pending deliveries while it believes that there are none.)
 -- name: lease_whole
 WITH free AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE id = ANY(:ids::text[]) AND state || '' = 'pending' FOR NO KEY UPDATE SKIP LOCKED
+    SELECT id, due_at, seq FROM deliveries WHERE id = ANY(:ids::text[]) AND state || '' = 'pending'
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+sized AS MATERIALIZED (
+    SELECT id, due_at, seq, coalesce((SELECT octet_length(body) FROM bodies WHERE delivery_id = free.id), 0) AS bytes FROM free
+),
+fitting AS MATERIALIZED (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY due_at, seq, id) AS bytes_so_far FROM sized) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 ),
 leased AS (
     UPDATE deliveries SET
         state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-    WHERE id = ANY(ARRAY(SELECT free.id FROM free))
+    WHERE id = ANY(ARRAY(SELECT fitting.id FROM fitting))
     RETURNING deliveries.*
 ),
 whole_leased AS (
@@ -118,12 +126,20 @@ SELECT id FROM updated;
 -- name: insert_attempt
 INSERT INTO attempts {new attempt};
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: give_up
-WITH old AS MATERIALIZED (
-    SELECT id FROM deliveries
+WITH found AS MATERIALIZED (
+    SELECT id, give_up_at FROM deliveries
     WHERE webhook_id = :webhook_id AND state = 'pending' AND give_up_at <= :now AND due_at + 0 <= :now
     ORDER BY give_up_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
+),
+sized AS MATERIALIZED (
+    SELECT id, give_up_at, coalesce((SELECT octet_length(body) FROM bodies WHERE delivery_id = found.id), 0) AS bytes FROM found
+),
+old AS MATERIALIZED (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY give_up_at, id) AS bytes_so_far FROM sized) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;

@@ -15,9 +15,18 @@ UPDATE deliveries SET
     state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = max(attempts - 1, 0)
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_token IN (SELECT value FROM json_each(:tokens));
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: give_up_held
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
-    SELECT id FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY give_up_at, id) AS bytes_so_far FROM (
+            SELECT
+                id, give_up_at,
+                coalesce((SELECT length(body) FROM bodies WHERE delivery_id = deliveries.id), 0) AS bytes
+            FROM deliveries WHERE state = 'held' AND give_up_at <= :now ORDER BY give_up_at LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 RETURNING id;
 

@@ -60,10 +60,21 @@ SELECT id, due_at FROM deliveries INDEXED BY deliveries_without_key
 WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now
 ORDER BY due_at LIMIT :limit;
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: lease
 UPDATE deliveries SET
     state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-WHERE id IN (SELECT value FROM json_each(:ids))
+WHERE id IN (
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY due_at, seq, id) AS bytes_so_far FROM (
+            SELECT
+                deliveries.id, due_at, seq,
+                coalesce((SELECT length(body) FROM bodies WHERE delivery_id = deliveries.id), 0) AS bytes
+            FROM json_each(:ids) AS wanted CROSS JOIN deliveries ON deliveries.id = wanted.value
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+)
 RETURNING id;
 
 -- name: by_ids
@@ -83,11 +94,20 @@ RETURNING deliveries.id;
 -- name: insert_attempt
 INSERT INTO attempts {new attempt};
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: give_up
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
-    SELECT id FROM deliveries
-    WHERE webhook_id = :webhook_id AND state = 'pending' AND give_up_at <= :now AND +due_at <= :now
-    ORDER BY give_up_at LIMIT :limit
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY give_up_at, id) AS bytes_so_far FROM (
+            SELECT
+                id, give_up_at,
+                coalesce((SELECT length(body) FROM bodies WHERE delivery_id = deliveries.id), 0) AS bytes
+            FROM deliveries
+            WHERE webhook_id = :webhook_id AND state = 'pending' AND give_up_at <= :now AND +due_at <= :now
+            ORDER BY give_up_at LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 RETURNING id;
 
