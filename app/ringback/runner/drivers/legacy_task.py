@@ -125,7 +125,12 @@ class LegacyTaskDriver:
         notifications: NotificationStreamPort | None,
     ) -> CallCompletion:
         execution = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
-        return await run_with_elicitations(lambda: legacy_session, context, execution.run_until_completion())
+        return await run_with_elicitations(
+            lambda: legacy_session,
+            context,
+            execution.run_until_completion(),
+            cancel=lambda: legacy_session.send_request("tasks/cancel", {"taskId": task_id}),
+        )
 
 
 class _LegacyTaskExecution:
