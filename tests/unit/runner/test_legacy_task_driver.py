@@ -174,3 +174,20 @@ async def test_a_cancel_request_ends_the_call_only_if_the_task_is_cancelled(
     completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
 
     assert (completion and completion.outcome) is outcome
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("reply", "outcome"), [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (TASK_NOT_FOUND, None)]
+)
+async def test_a_task_whose_session_is_gone_is_cancelled_in_the_next_one(
+    reply: Any, outcome: CallOutcome | None
+) -> None:
+    """The driver goes on with it there, but each cancel request went to the old session, and none arrived."""
+    session = ScriptedSession(SessionNotFound("forgotten"), reply)
+
+    completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(session, SAVED_HANDLE)
+
+    assert (completion and completion.outcome) is outcome
+    assert session.scripted_legacy_session.rejoin_count == 1
+    assert [method for method, _ in session.requests] == ["tasks/cancel"] * 2
