@@ -79,7 +79,7 @@ class CallLeasing:
         self._clock = clock
         self._config = config
         self._get_capacity = get_capacity
-        self._permits = Permits(get_capacity)
+        self.permits = Permits(get_capacity)
         """Those in use are of calls that run here, or will once their lease is committed."""
         self._can_send_at_once = can_send_at_once
         self._hold_call = hold_call
@@ -98,8 +98,8 @@ class CallLeasing:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
         upstreams = self._get_capacity()
         for upstream in upstreams:
-            self._permits.admit_returning(upstream)  # its capacity may have been raised
-        with_capacity = [upstream for upstream in upstreams if self._permits.count_free(upstream) > 0]
+            self.permits.admit_returning(upstream)  # its capacity may have been raised
+        with_capacity = [upstream for upstream in upstreams if self.permits.count_free(upstream) > 0]
         for upstream in set(upstreams).difference(with_capacity):
             self._note_refusal(upstream)
         return with_capacity
@@ -114,7 +114,7 @@ class CallLeasing:
 
     def make_permit(self, call: Call) -> CallPermit:
         """The permit of a call that is leased here."""
-        return CallPermit(self._permits, call, give_back=self.release_capacity, on_pause_end=self._wake_runner)
+        return CallPermit(self.permits, call, give_back=self.release_capacity, on_pause_end=self._wake_runner)
 
     def release_capacity(self, upstream: str) -> None:
         """Give back the permit of a call of this upstream that has ended or waits."""
@@ -138,7 +138,7 @@ class CallLeasing:
         return sorted(set(upstreams).intersection(queued))
 
     async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
-        if (free := self._permits.count_free(upstream)) <= 0:
+        if (free := self.permits.count_free(upstream)) <= 0:
             self._note_refusal(upstream)
             return []
         reservation = self._reserve(tx, upstream, free)
@@ -149,7 +149,7 @@ class CallLeasing:
             token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
-            without=self._permits.list_held(upstream),
+            without=self.permits.list_held(upstream),
         )
         if len(leased) == free:
             self._possibly_queued.add(upstream)
@@ -174,10 +174,10 @@ class CallLeasing:
     ) -> Call | None:
         """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
-        if self._permits.count_free(upstream) <= 0:
+        if self.permits.count_free(upstream) <= 0:
             self._note_refusal(upstream)
             return None
-        if self._permits.is_held(upstream, call.principal):
+        if self.permits.is_held(upstream, call.principal):
             return None
         reservation = self._reserve(tx, upstream, 1)
         if not await tx.call_queue.take_turn(upstream, call.principal):
@@ -219,7 +219,7 @@ class CallLeasing:
 
     def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
         reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])
-        self._permits.take(upstream, calls)
+        self.permits.take(upstream, calls)
         tx.on_rollback(partial(self._undo_reservation, reservation))
         return reservation
 
@@ -256,7 +256,7 @@ class CallLeasing:
         self._possibly_queued.add(upstream)
 
     def _free(self, upstream: str, calls: int) -> None:
-        self._permits.give_back(upstream, calls)
+        self.permits.give_back(upstream, calls)
         self._releases[upstream] += 1
 
     def _wake_runner(self) -> None:
