@@ -40,6 +40,9 @@ FETCH_TIMEOUT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 5.0
 """After a failed fetch, requests do not try again for this long: an authorization server that is down, or restarts, would get
 as many token requests as its upstream gets calls."""
+REFUSED_AGE_SECONDS: Final = 5.0
+"""A younger token is not replaced because one request gets 401: a tool that always answers so would cause a token request for
+each of its calls."""
 RESPONSE_BYTES_MAX: Final = 64 * 1024
 """A token has one or two kilobytes, with many groups ten."""
 
@@ -47,9 +50,10 @@ RESPONSE_BYTES_MAX: Final = 64 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AccessToken:
     text: str = field(repr=False)
+    requested_at: float
     fresh_until: float
     expires_at: float
-    """Both by `Clock.monotonic`."""
+    """All by `Clock.monotonic`."""
 
 
 class ClientCredentialsTokens:
@@ -78,10 +82,15 @@ class ClientCredentialsTokens:
         self,
         *,
         other_than: str | None = None,
-        refusal: Refusal | None = None,  # noqa: ARG002 - every refused token is replaced
+        refusal: Refusal | None = None,
         on_wait: OnWait | None = None,
     ) -> str:
-        """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
+        """Return a valid token other than the given one, or that one if it is not replaced because of this refusal.
+
+        Raises `CredentialsRejected` or `TokenUnavailable`.
+        """
+        if other_than is not None and self._keeps_refused(other_than, refusal):
+            return other_than
         if not self._lock.locked() and (token := self._find_usable(other_than)) is not None:
             return token
         if on_wait is not None:  # also if another request fetches: the wait for it is as long
@@ -95,6 +104,11 @@ class ClientCredentialsTokens:
                 self._failure, self._failed_until = failure, self._clock.monotonic() + RETRY_SECONDS
                 return self._get_last_token(self._find_token(other_than), failure)
             return self._token.text
+
+    def _keeps_refused(self, refused: str, refusal: Refusal | None) -> bool:
+        if self._token is None or self._token.text != refused or refusal is None or refusal.rejects_token:
+            return False
+        return self._clock.monotonic() < min(self._token.requested_at + REFUSED_AGE_SECONDS, self._token.expires_at)
 
     def _find_usable(self, other_than: str | None) -> str | None:
         """The token at hand; None if another one is to be fetched now. Raises the failure of a fetch a moment ago."""
@@ -203,4 +217,6 @@ def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessTo
         raise TokenUnavailable("The authorization server gave a token that is no Bearer token.")
     lifetime = parse_lifetime(answer.get("expires_in")) or math.inf
     fresh_until = requested_at + lifetime - get_margin_seconds(lifetime)
-    return _AccessToken(text=text, fresh_until=fresh_until, expires_at=requested_at + lifetime)
+    return _AccessToken(
+        text=text, requested_at=requested_at, fresh_until=fresh_until, expires_at=requested_at + lifetime
+    )

@@ -10,7 +10,12 @@ from ringback.domain import jsontext
 from ringback.domain.client_address import Address
 from ringback.protocol.errors import CredentialsRejected
 from ringback.upstreams.config import ClientCredentials
-from ringback.upstreams.oauth.client_credentials import RETRY_SECONDS, ClientCredentialsTokens
+from ringback.upstreams.oauth.challenge import Refusal
+from ringback.upstreams.oauth.client_credentials import (
+    REFUSED_AGE_SECONDS,
+    RETRY_SECONDS,
+    ClientCredentialsTokens,
+)
 from tests.support.clock import FakeClock
 
 
@@ -117,3 +122,24 @@ async def test_a_token_that_expires_soon_is_used_while_no_other_one_can_be_fetch
     with pytest.raises(CredentialsRejected):
         await tokens.get_token()
     assert tokens.steps == ["request"] * 2
+
+
+@pytest.mark.requirement("R11")
+async def test_a_new_token_is_not_replaced_because_one_request_is_refused() -> None:
+    """Each call of a tool that always answers 401 sent a token request."""
+    tokens = ScriptedCredentials()
+    refused = await tokens.get_token()
+    refusal = Refusal(status_code=401)
+
+    assert [await tokens.get_token(other_than=refused, refusal=refusal) for _ in range(100)] == ["token-1"] * 100
+    assert tokens.steps == ["request"]
+    tokens.clock.advance(REFUSED_AGE_SECONDS)
+    assert await tokens.get_token(other_than=refused, refusal=refusal) == "token-2"
+
+
+@pytest.mark.parametrize("details", [{"error": "invalid_token"}, {"is_handshake": True}])
+async def test_a_token_that_is_refused_for_every_request_is_replaced_at_once(details: dict[str, Any]) -> None:
+    tokens = ScriptedCredentials()
+    refused = await tokens.get_token()
+
+    assert await tokens.get_token(other_than=refused, refusal=Refusal(status_code=401, **details)) == "token-2"
