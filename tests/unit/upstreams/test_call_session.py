@@ -134,6 +134,8 @@ class RecordingConnection(FakeConnection):
         self.steps.append(("unsent", self.next_session.requests))
         self.is_unsent.set()
 
+    async def wait_unsent(self, seconds: float) -> None: ...
+
     async def record_dispatch(self) -> None:
         self.steps.append(("dispatch", self.next_session.requests))
 
