@@ -101,25 +101,33 @@ class CallPermit:
         self._give_back = give_back
         self._on_pause_end = on_pause_end
         self._is_held = True
+        self._is_paused = False
         self._has_ended = False
 
     def release(self) -> None:
-        """Give the permit back for good: the execution of the call has ended."""
+        """Give the permit back for good: the execution of the call has ended. Its transport may wait a moment longer."""
         self._has_ended = True
         self._return()
+        self._end_pause()
 
     @asynccontextmanager
     async def given_back(self) -> AsyncGenerator[None]:
         """Give the permit back during the block, and wait for another one after it; not if the block raises."""
+        self._is_paused = True
         self._permits.begin_pause(self._upstream, self._principal)
         try:
             self._return()
             yield
             await self._permits.take_again(self._upstream)
             self._is_held = True
-            if self._has_ended:  # the transport sends in a task that may outlive the execution
+            if self._has_ended:
                 self._return()
         finally:
+            self._end_pause()
+
+    def _end_pause(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
             self._permits.end_pause(self._upstream, self._principal)
             self._on_pause_end()
 

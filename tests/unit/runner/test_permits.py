@@ -128,17 +128,18 @@ async def test_a_call_that_ends_while_it_waits_for_a_permit_takes_none(*, cancel
     assert (waiting.cancelled(), node.free, node.held) == (True, 1, [])
 
 
-async def test_a_transport_that_outlives_its_execution_keeps_no_permit() -> None:
+async def test_a_transport_that_outlives_its_execution_keeps_no_permit_and_holds_no_principal() -> None:
     node, over = Node(capacity=1), asyncio.Event()
     permit = node.start_call()
     sending = pause(permit, over)
     await run_steps()
 
     permit.release()
+    assert (node.held, node.ended_pauses) == ([], 1)
     over.set()
     await sending
 
-    assert node.free == 1
+    assert (node.free, node.ended_pauses) == (1, 1)
 
 
 async def test_a_call_returns_once_its_upstream_may_run_more_calls() -> None:
