@@ -5,8 +5,8 @@
                 └──────── the next free permit ◀───────────┘
 
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
-are throttled, does not keep the calls of all others. Once `PAUSED_SHARE` of the permits' number wait so, the queued calls of
-their principal stay in the queue: each would be sent and refused, too.
+are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
+at once, its queued calls stay in the queue: each would be sent and refused, too.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from typing import Final
 from ringback.domain.call import Call
 from ringback.domain.principal import Principal
 
-PAUSED_SHARE: Final = 4
-"""A quarter of the permits: the other tools of a principal go on while one tool is throttled."""
+PAUSED_DIVISOR: Final = 4
+"""Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
 
 
 class Permits:
@@ -84,7 +84,7 @@ class Permits:
         paused = self._paused.get(upstream)
         if not paused:
             return []
-        paused_max = max(1, self._get_capacity().get(upstream, 0) // PAUSED_SHARE)
+        paused_max = max(1, self._get_capacity().get(upstream, 0) // PAUSED_DIVISOR)
         return [principal for principal, calls in paused.items() if calls >= paused_max]
 
 
