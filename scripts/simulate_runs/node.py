@@ -129,7 +129,7 @@ class Node:
     def count_capacity(self) -> int:
         """Calls that the runner still counts as running."""
         leasing = self.runner._leasing  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as above
-        return leasing._in_use.total()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return leasing.permits.count_in_use()
 
     def _build_workers(self) -> list[Worker]:
         """The workers that have anything to do in this plan: the others only poll."""

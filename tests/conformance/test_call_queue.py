@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,11 @@ async def insert_calls(store: Store, *calls: Call) -> None:
     await store.write(work)
 
 
-async def lease_calls(store: Store, *, limit: int = 10, upstream: str = "git") -> Sequence[Call]:
+async def lease_calls(store: Store, *, limit: int = 10, upstream: str = "git", **options: Any) -> Sequence[Call]:
     return await store.write(
-        lambda tx: tx.call_queue.lease_queued(upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit)
+        lambda tx: tx.call_queue.lease_queued(
+            upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit, **options
+        )
     )
 
 
@@ -171,6 +174,14 @@ async def test_principals_take_turns_and_each_is_served_oldest_first(store: Stor
     leased = await lease_calls(store, limit=5)
 
     assert [call.id for call in leased] == [call.id for call in (alices[0], bobs[0], alices[1], bobs[1], alices[2])]
+
+
+async def test_calls_of_a_principal_that_is_left_out_stay_queued(store: Store) -> None:
+    alices, bobs = [make_call(principal=ALICE) for _ in range(3)], [make_call(principal=BOB) for _ in range(2)]
+    await insert_calls(store, *alices, *bobs)
+
+    assert [call.id for call in await lease_calls(store, limit=4, without=[ALICE])] == [call.id for call in bobs]
+    assert [call.id for call in await lease_calls(store)] == [call.id for call in alices]
 
 
 async def test_turns_continue_from_one_lease_to_the_next(store: Store) -> None:

@@ -68,7 +68,8 @@ class AuthorizationServer:
                 token = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
                 self.shown.append(token)
                 if token not in self.good:
-                    headers = [(b"www-authenticate", self.challenge)]
+                    reason = b', error="invalid_token"' if token else b""
+                    headers = [(b"www-authenticate", self.challenge + reason)]
                     await send({"type": "http.response.start", "status": 401, "headers": headers})
                     await send({"type": "http.response.body", "body": b""})
                     return

@@ -258,6 +258,7 @@ class Engine(StoredWork):
             committed.set()
         return CallExecution(
             call,
+            permit=None,
             committed=committed,
             trusted_until=self.clock.monotonic() + trusted_for_seconds,
             store=self.store,

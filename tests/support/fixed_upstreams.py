@@ -56,6 +56,10 @@ class FakeUpstreamConnection:
         del tool
         return ToolConfig()
 
+    def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+        del age_seconds_max
+        return self.list_cached_tools()
+
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
         del age_seconds_max, can_elicit
         return self.list_cached_tools()

@@ -174,10 +174,18 @@ class CallQueue(Protocol):
         ...
 
     async def lease_queued(
-        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+        self,
+        upstream: str,
+        *,
+        owner: str,
+        token: str,
+        until: datetime,
+        limit: int,
+        without: Collection[Principal] = (),
     ) -> Sequence[Call]:
         """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
+        Calls of the principals in `without` stay queued.
         They are read with their arguments, unless these have more than `LEASED_ARGUMENT_BYTES_MAX`.
         The turns continue between leases: the principal served longest ago is first.
         """

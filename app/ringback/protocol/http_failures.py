@@ -67,14 +67,15 @@ def names_unknown_session(request: httpx2.Request, response: httpx2.Response, bo
     """Whether the server refuses a request, unread, because it does not know its session any more.
 
     By the specification it says so with 404, which `reject_by_status` handles. Many respond with 400: those on the SDK for
-    Python until 1.25 with a sentence, and those that follow the examples of the TypeScript SDK with a JSON-RPC error.
+    Python until 1.25 with a sentence, and those that follow the examples of the TypeScript SDK with a JSON-RPC error without an
+    id. An error with the id of the request may be that of its tool, which has run, unless it speaks of a session.
     """
     if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
         return False
-    code, message = _read_refusal(body)
-    if code in {None, INVALID_REQUEST}:
-        return _SESSION.search(message) is not None
-    return code == _UNKNOWN_SESSION_CODE
+    code, message, names_request = _read_refusal(body)
+    if code == _UNKNOWN_SESSION_CODE and not names_request:
+        return True
+    return code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE} and _SESSION.search(message) is not None
 
 
 def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
@@ -84,7 +85,7 @@ def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
     """
     if response.status_code != HTTPStatus.BAD_REQUEST:
         return False
-    code, message = _read_refusal(body)
+    code, message, _ = _read_refusal(body)
     if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
         return _OTHER_PROTOCOL.search(message) is not None
     return code == UNSUPPORTED_PROTOCOL_VERSION
@@ -103,17 +104,20 @@ def find_refusal(
     return _protocol_refused_response() if is_refused else None
 
 
-def _read_refusal(body: bytes) -> tuple[int | None, str]:
-    """The code and the message of a JSON-RPC error; of another body None and its text, which is empty if it is long."""
+def _read_refusal(body: bytes) -> tuple[int | None, str, bool]:
+    """The code and the message of a JSON-RPC error, and whether it has an id.
+
+    Of another body None and its text, which is empty if it is long.
+    """
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):
         document = None
     match document:
-        case {"error": {"code": int() as code, "message": str() as message}}:
-            return code, message
+        case {"error": {"code": int() as code, "message": str() as message}, **members}:
+            return code, message, members.get("id") is not None
         case _:
-            return None, body.decode(errors="replace") if len(body) <= REFUSAL_BYTES_MAX else ""
+            return None, body.decode(errors="replace") if len(body) <= REFUSAL_BYTES_MAX else "", False
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

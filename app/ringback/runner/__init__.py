@@ -3,6 +3,7 @@
     runner        leases queued calls, extends the leases, and runs one execution for each leased call
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
     execution     one leased call until it ends, is parked or is handed back; deadline, cancel request, shutdown signal
+    permits       how many calls each upstream runs at once, and calls that wait without a permit
     held_execution  an execution that waits for the commit of its call
     leased_dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
     call_sessions what the runner needs of the upstreams

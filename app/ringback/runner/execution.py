@@ -44,6 +44,7 @@ from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
+from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
@@ -91,6 +92,7 @@ class CallExecution:
         self,
         call: Call,
         *,
+        permit: CallPermit | None,
         committed: asyncio.Event,
         trusted_until: float,
         store: Store,
@@ -109,6 +111,7 @@ class CallExecution:
         """Set once the store has the call as it is here (`held_execution`)."""
         self._leased_call = LeasedCall(
             call,
+            permit=permit,
             store=store,
             clock=clock,
             recorder=recorder,

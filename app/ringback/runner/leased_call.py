@@ -7,7 +7,7 @@ The completion is not refused: it was observed, and while the row carries this t
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -40,6 +40,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
+from ringback.runner.permits import CallPermit
 from ringback.runner.throttled_writer import ProgressRecord
 from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts
@@ -64,8 +65,12 @@ class LeasedCall:
         notification_hub: NotificationHub,
         abort_requested: ObservableFlag,
         login_waits: LoginWaits,
+        permit: CallPermit | None = None,
     ) -> None:
-        """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
+        """Once `abort_requested` is set, a write that the store refuses is left to the next process.
+
+        A call without a permit counts towards no limit.
+        """
         self._committed = call if is_dispatched_by_lease(call) else None
         """The call as committed, if it was leased as dispatched and its request is not sent yet."""
         self.call = self._unsent = call if self._committed is None else without_dispatch(call)
@@ -83,6 +88,7 @@ class LeasedCall:
             call, store=store, clock=clock, lease_lost=self.lease_lost, abort_requested=abort_requested
         )
         self._login_waits = login_waits
+        self._permit = permit
         self._poll_requested = ObservableFlag()
         self._progress = ProgressRecord(self._record_progress, clock=clock)
         self._dispatch_record = LeasedDispatchRecord(self)
@@ -224,6 +230,11 @@ class LeasedCall:
         """Commit that the last tools/call did not reach its tool. For this process that counts before the commit."""
         self.call = without_dispatch(self.call)
         self.call = await self._writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
+
+    async def wait_without_permit(self, seconds: float) -> None:
+        """Wait, so that another call of the upstream may run meanwhile. Returns once this one may run again."""
+        async with nullcontext() if self._permit is None else self._permit.given_back():
+            await self._clock.sleep(seconds)
 
     async def repeat_dispatch(self) -> None:
         dispatched = await self._writer.write_while_leased(self._write_dispatched)

@@ -19,6 +19,8 @@ class DispatchWriter(Protocol):
 
     async def save_handle(self, handle: Handle | None) -> None: ...
 
+    async def wait_without_permit(self, seconds: float) -> None: ...
+
 
 class LeasedDispatchRecord:
     """Implements `upstreams.dispatch_records.DispatchRecord`.
@@ -44,6 +46,10 @@ class LeasedDispatchRecord:
             await self._repeat()
             self._is_retracted = False
             self._require_open()
+
+    async def wait_unsent(self, seconds: float) -> None:
+        self._require_open()
+        await self._writer.wait_without_permit(seconds)
 
     def close(self) -> None:
         self.is_open = False

@@ -25,6 +25,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
 from ringback.post_commit import CallLeases, UnusedLeases
 from ringback.runner.held_execution import HeldExecution
+from ringback.runner.permits import CallPermit, Permits
 from ringback.waits import LocalWaiter
 
 HoldCall = Callable[[Call, float], HeldExecution]
@@ -78,11 +79,11 @@ class CallLeasing:
         self._clock = clock
         self._config = config
         self._get_capacity = get_capacity
+        self.permits = Permits(get_capacity)
+        """Those in use are of calls that run here, or will once their lease is committed."""
         self._can_send_at_once = can_send_at_once
         self._hold_call = hold_call
         self._is_shared = is_shared
-        self._in_use: Counter[str] = Counter()
-        """By upstream: calls that run here, or will once their lease is committed."""
         self._possibly_queued: set[str] = set()
         """Upstreams whose queue may hold more calls than they had capacity for."""
         self._refusals: Counter[str] = Counter()
@@ -96,7 +97,9 @@ class CallLeasing:
     def find_upstreams_with_capacity(self) -> Sequence[str]:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
         upstreams = self._get_capacity()
-        with_capacity = [upstream for upstream in upstreams if self._free_capacity(upstream) > 0]
+        for upstream in upstreams:
+            self.permits.admit_returning(upstream)  # its capacity may have been raised
+        with_capacity = [upstream for upstream in upstreams if self.permits.count_free(upstream) > 0]
         for upstream in set(upstreams).difference(with_capacity):
             self._note_refusal(upstream)
         return with_capacity
@@ -109,8 +112,12 @@ class CallLeasing:
         """Until when a lease that is requested now is trusted, by `Clock.monotonic`."""
         return self._clock.monotonic() + self._config.trust_window_seconds
 
+    def make_permit(self, call: Call) -> CallPermit:
+        """The permit of a call that is leased here."""
+        return CallPermit(self.permits, call, give_back=self.release_capacity, on_pause_end=self._wake_runner)
+
     def release_capacity(self, upstream: str) -> None:
-        """Free the place of a call of this upstream whose execution has ended."""
+        """Give back the permit of a call of this upstream that has ended or waits."""
         self._free(upstream, 1)
         if upstream in self._possibly_queued:
             self._wake_runner()
@@ -131,7 +138,7 @@ class CallLeasing:
         return sorted(set(upstreams).intersection(queued))
 
     async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
-        if (free := self._free_capacity(upstream)) <= 0:
+        if (free := self.permits.count_free(upstream)) <= 0:
             self._note_refusal(upstream)
             return []
         reservation = self._reserve(tx, upstream, free)
@@ -142,6 +149,7 @@ class CallLeasing:
             token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
+            without=self.permits.list_held(upstream),
         )
         if len(leased) == free:
             self._possibly_queued.add(upstream)
@@ -166,8 +174,10 @@ class CallLeasing:
     ) -> Call | None:
         """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
-        if self._free_capacity(upstream) <= 0:
+        if self.permits.count_free(upstream) <= 0:
             self._note_refusal(upstream)
+            return None
+        if self.permits.is_held(upstream, call.principal):
             return None
         reservation = self._reserve(tx, upstream, 1)
         if not await tx.call_queue.take_turn(upstream, call.principal):
@@ -209,7 +219,7 @@ class CallLeasing:
 
     def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
         reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])
-        self._in_use[upstream] += calls
+        self.permits.take(upstream, calls)
         tx.on_rollback(partial(self._undo_reservation, reservation))
         return reservation
 
@@ -246,15 +256,12 @@ class CallLeasing:
         self._possibly_queued.add(upstream)
 
     def _free(self, upstream: str, calls: int) -> None:
-        self._in_use[upstream] -= calls
+        self.permits.give_back(upstream, calls)
         self._releases[upstream] += 1
 
     def _wake_runner(self) -> None:
         if self.waiter is not None:
             self.waiter.notify()
-
-    def _free_capacity(self, upstream: str) -> int:
-        return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
 
 
 @dataclass(slots=True)

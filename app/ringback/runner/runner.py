@@ -27,6 +27,7 @@ from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
+from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import trace_run
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
@@ -42,6 +43,9 @@ EXTEND_SECONDS_MAX: Final = 10.0
 """How long one extension of the leases may take: a heartbeat. One that hangs must not prevent the next."""
 QUEUE_DUE_BATCH_SIZE: Final = 200
 """Scheduled calls that one transaction queues: some 5 ms. If more are due, the next transaction follows at once."""
+
+
+_StartExecution = Callable[[Call, float, asyncio.Event, CallPermit], "asyncio.Task[None] | None"]
 
 
 class _LeasedCalls(NamedTuple):
@@ -82,7 +86,7 @@ class Runner:
         self._tracer = tracer
         self._executions: dict[CallId, CallExecution] = {}
         self._execution_ended = LocalWaiter()
-        self._start_execution: Callable[[Call, float, asyncio.Event], asyncio.Task[None] | None] | None = None
+        self._start_execution: _StartExecution | None = None
         """None before and after `run`."""
         self._leasing = CallLeasing(
             ids=ids,
@@ -114,8 +118,10 @@ class Runner:
         # An execution begins in the task that writes its lease, and must not inherit the context of that task.
         context = copy_context()
 
-        def start(call: Call, trusted_until: float, committed: asyncio.Event) -> asyncio.Task[None] | None:
-            work = self._execute_call(call, trusted_until, committed, shutdown)
+        def start(
+            call: Call, trusted_until: float, committed: asyncio.Event, permit: CallPermit
+        ) -> asyncio.Task[None] | None:
+            work = self._execute_call(call, trusted_until, committed, permit, shutdown)
             try:
                 return executions.create_task(work, context=context.copy())
             except RuntimeError:  # the task group is ending because of a bug: the lease of this call expires
@@ -155,17 +161,25 @@ class Runner:
         return is_running and self._admission.is_quiet and self._sessions.has_open_session(call)
 
     def _hold_execution(self, call: Call, trusted_until: float) -> HeldExecution:
+        permit = self._leasing.make_permit(call)
+
         def create(committed: asyncio.Event) -> asyncio.Task[None] | None:
             start = self._start_execution
-            return None if start is None else start(call, trusted_until, committed)
+            return None if start is None else start(call, trusted_until, committed, permit)
 
-        return HeldExecution(create, release_capacity=partial(self._leasing.release_capacity, call.upstream))
+        return HeldExecution(create, release_capacity=permit.release)
 
     async def _execute_call(
-        self, call: Call, trusted_until: float, committed: asyncio.Event, shutdown: ShutdownSignal
+        self,
+        call: Call,
+        trusted_until: float,
+        committed: asyncio.Event,
+        permit: CallPermit,
+        shutdown: ShutdownSignal,
     ) -> None:
         execution = CallExecution(
             call,
+            permit=permit,
             committed=committed,
             trusted_until=trusted_until,
             store=self._store,

@@ -10,13 +10,13 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ScopeRefused, TokenReplaced
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokenReplaced
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition
 from ringback.upstreams.dispatch_records import get_dispatch_record, recording_slow_wait
 from ringback.upstreams.elicitation_router import CallOwner, own_requests
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.session import UpstreamSession, concerns_session
 from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort
 
 # Log messages of a running call are requested only while a listener wants them, and forwarded only if they certainly belong to
@@ -126,11 +126,11 @@ class CallSession:
         )
         try:
             return await self._send_once(method, params, options)
-        except (LoginRequired, ScopeRefused):
-            raise  # another session would be refused, too, and this one goes on after the login
         except TokenReplaced:
             pass
         except RequestNotSent as failure:
+            if not concerns_session(failure, age_seconds=self._session.age_seconds):
+                raise
             self._session.close_to_new_requests()
             if self._is_dedicated:
                 raise

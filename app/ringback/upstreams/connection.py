@@ -234,6 +234,9 @@ class UpstreamConnection:
     def get_cached_tool(self, name: str) -> ToolInfo | None:
         return self.lists.get_cached_tool(name)
 
+    def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        return self.lists.find_cached_tools(age_seconds_max=age_seconds_max)
+
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
         return await self.lists.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 

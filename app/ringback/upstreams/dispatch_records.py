@@ -21,10 +21,14 @@ DISPATCH_RECORD: Final = "ringback/dispatch_record"
 
 
 class DispatchRecord(Protocol):
-    """Whether the store says that a call was sent. Both methods may raise; the request is then not sent."""
+    """Whether the store says that a call was sent. All methods may raise; the request is then not sent."""
 
     async def record_unsent(self) -> None:
         """Commit that the tools/call is not sent yet, or was refused unread. Call it before anything that takes long."""
+        ...
+
+    async def wait_unsent(self, seconds: float) -> None:
+        """Wait after `record_unsent`. Other calls run at the upstream in the place of this one meanwhile."""
         ...
 
     async def record_dispatch(self) -> None:

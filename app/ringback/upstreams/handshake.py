@@ -18,7 +18,13 @@ from pydantic import ValidationError
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
-from ringback.protocol.errors import RequestNotSent, ResponseLost, UpstreamUnavailable
+from ringback.protocol.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    UpstreamError,
+)
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX, to_request_error
@@ -54,8 +60,9 @@ class ModernProbe(Enum):
     TRY = auto()
     """A legacy handshake follows if the upstream does not respond to the probe in time, or not with a modern version."""
     EXPECT = auto()
-    """As `TRY`, but without a response of the upstream the handshake fails: it used this protocol before, and is perhaps busy
-    or being restarted. Most servers speak both protocols, and a call that has begun in one cannot go on in the other."""
+    """As `TRY`, but the handshake fails if the upstream does not respond or fails itself: it used this protocol before, and is
+    perhaps busy or being restarted. Most servers speak both protocols, and a call that has begun in one cannot go on in the
+    other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +223,7 @@ async def _negotiate(session: ClientSession, probe: ModernProbe) -> None:
             failure = to_request_error(error.error)
             if isinstance(failure, RequestNotSent):
                 raise
-            if probe is ModernProbe.EXPECT and isinstance(failure, ResponseLost | UpstreamUnavailable):
+            if probe is ModernProbe.EXPECT and _is_failing(failure):
                 raise
             if probe is ModernProbe.EXPECT and error.code == mcp_types.REQUEST_TIMEOUT:
                 raise TimeoutError from error
@@ -231,6 +238,13 @@ async def _negotiate(session: ClientSession, probe: ModernProbe) -> None:
             raise
         # A slow start: the upstream took the abandoned probe for its first message and now uses the modern protocol.
         await session.discover()
+
+
+def _is_failing(failure: RequestFailed) -> bool:
+    """Whether the upstream has failed to respond to the probe, and has not said that it does not know it."""
+    if isinstance(failure, UpstreamError):
+        return failure.error.get("code") == mcp_types.INTERNAL_ERROR
+    return isinstance(failure, ResponseLost | InvalidUpstreamResponse)
 
 
 async def _wait_for_stream(transport: LegacySessionTransport) -> None:

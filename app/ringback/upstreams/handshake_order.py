@@ -12,8 +12,10 @@ from ringback.upstreams.session import UpstreamSession
 
 SILENT_PROBES_MAX: Final = 3
 """Probes without a response in time, after which an upstream that used the modern protocol may have become a legacy one."""
-LOST_PROBES_MAX: Final = 10
-"""The same for lost connections, which end at once: the attempts take a minute, in which most servers have restarted."""
+FAILED_PROBES_MAX: Final = 10
+"""The same for lost connections and failed servers, which end at once: the attempts take a minute, in which most servers have
+restarted."""
+_FAILURES: Final = frozenset({ConnectionProblem.LOST, ConnectionProblem.HANDSHAKE})
 
 
 class HandshakeOrder:
@@ -23,23 +25,23 @@ class HandshakeOrder:
         self._is_legacy = protocol is ProtocolChoice.LEGACY
         self._skips_probe = False
         self._silent_probes = 0
-        self._lost_probes = 0
+        self._failed_probes = 0
 
     def note_failure(self, problem: ConnectionProblem) -> None:
         # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
         self._skips_probe = problem is ConnectionProblem.LOST and not self._skips_probe
         self._silent_probes = self._silent_probes + 1 if problem is ConnectionProblem.TIMEOUT else 0
-        self._lost_probes = self._lost_probes + 1 if problem is ConnectionProblem.LOST else 0
+        self._failed_probes = self._failed_probes + 1 if problem in _FAILURES else 0
 
     def note_success(self) -> None:
-        self._silent_probes = self._lost_probes = 0
+        self._silent_probes = self._failed_probes = 0
 
     def choose_probe(self, last_profile: UpstreamProfile | None) -> ModernProbe:
         """The probe of the next shared session."""
         if self._is_legacy:
             return ModernProbe.SKIP
         was_modern = last_profile is not None and last_profile.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if was_modern and self._silent_probes < SILENT_PROBES_MAX and self._lost_probes < LOST_PROBES_MAX:
+        if was_modern and self._silent_probes < SILENT_PROBES_MAX and self._failed_probes < FAILED_PROBES_MAX:
             return ModernProbe.EXPECT
         # After a probe that was lost over HTTP, the legacy handshake follows on another connection.
         return ModernProbe.SKIP if self._skips_probe and (self._is_child or not was_modern) else ModernProbe.TRY

@@ -15,7 +15,6 @@ from ringback.protocol.errors import (
     LoginRequired,
     RequestFailed,
     RequestNotSent,
-    ScopeRefused,
     TokenReplaced,
     UpstreamError,
 )
@@ -29,6 +28,7 @@ from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.request_turns import RequestTurns
+from ringback.upstreams.session import concerns_session
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 
@@ -151,11 +151,11 @@ async def _send_with_retry(
     session = await connection.get_shared_session(CONNECT_WAIT_SECONDS)
     try:
         return await session.send_request(method, params, client_capabilities=client_capabilities)
-    except (LoginRequired, ScopeRefused):
-        raise
     except TokenReplaced:
         pass
-    except RequestNotSent:
+    except RequestNotSent as failure:
+        if not concerns_session(failure, age_seconds=session.age_seconds):
+            raise
         session.close_to_new_requests()
     return await (await connection.get_shared_session(CONNECT_WAIT_SECONDS)).send_request(
         method, params, client_capabilities=client_capabilities

@@ -22,7 +22,14 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
-from ringback.protocol.errors import RequestNotSent, SessionNotFound
+from ringback.protocol.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
+    LoginRequired,
+    RequestNotSent,
+    ScopeRefused,
+    SessionNotFound,
+)
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.mcp_events.names import EventMethod
 from ringback.protocol.request_envelope import add_envelope
@@ -48,6 +55,8 @@ log = logging.getLogger(__name__)
 ABANDONED_REQUESTS_MAX: Final = 64
 """Requests without a response, after which a legacy HTTP session takes no new ones: as long as their tools may run, it is not
 certain whose question the upstream asks outside a request (`elicitation_router`)."""
+ACCEPTED_SECONDS: Final = 60.0
+"""A session is closed because of refused credentials at this age at the earliest."""
 RELISTEN_SECONDS: Final = 30.0
 """Between two attempts to open a stream for list changes. Lists are also fetched again by age."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
@@ -101,6 +110,11 @@ class UpstreamSession:
             request_id_prefix=request_id_prefix,
         )
         self.protocol = _read_protocol(session)
+        self._opened_at = asyncio.get_running_loop().time()
+
+    @property
+    def age_seconds(self) -> float:
+        return asyncio.get_running_loop().time() - self._opened_at
 
     @property
     def protocol_version(self) -> str | None:
@@ -310,6 +324,18 @@ class UpstreamSession:
         return {
             key: value for key, value in meta.items() if self._forwards_meta_key(key) and not is_reserved_meta_key(key)
         }
+
+
+def concerns_session(failure: RequestNotSent, *, age_seconds: float) -> bool:
+    """Whether a request was not sent because of its session, so that another session may take it. `age_seconds` is its age.
+
+    A request that lacks a login or a scope is refused in every session. So is one whose credentials the upstream has accepted
+    for the handshake a moment ago, and now refuses for one tool: such calls of one principal must not end the session of all
+    others again and again.
+    """
+    if isinstance(failure, LoginRequired | ScopeRefused):
+        return False
+    return age_seconds >= ACCEPTED_SECONDS or not isinstance(failure, CredentialsRejected | CredentialsRequired)
 
 
 def _read_protocol(session: ClientSession) -> NegotiatedProtocol:

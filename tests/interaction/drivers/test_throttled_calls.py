@@ -1,6 +1,8 @@
 """Calls that a proxy in front of their upstream refuses because of too many requests (HTTP 429)."""
 
 import asyncio
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,17 +11,31 @@ from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.transports import throttled_calls
-from tests.support.calls import make_call_to, request_cancel, running_with_app, wait_for_call
+from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
 from tests.support.engine import Engine
+from tests.support.examples import ALICE, BOB
 from tests.support.upstreams import (
     WAIT_SECONDS,
     ControlledUpstream,
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_http_config,
     make_legacy_app,
     send_response,
+    serving,
 )
+
+
+class RefusedTool:
+    """Refuses each call of one tool, and counts the refusals."""
+
+    def __init__(self) -> None:
+        self.refusals = 0
+
+    async def __call__(self, message: dict[str, Any], send: Send) -> None:  # noqa: ARG002 - the names of an override
+        self.refusals += 1
+        await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
 
 class ThrottlingProxy(OverriddenResponses):
@@ -53,6 +69,30 @@ async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(
         (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other_principals(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    """A pause takes up to an hour. The calls of one principal, whose quota was spent, kept all places of the upstream."""
+    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=3600, longest_seconds=3600))
+    stage, refused = ControlledUpstream(), RefusedTool()
+    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    throttled = [make_call_to(engine, "steps", principal=ALICE) for _ in range(12)]
+    others = [make_call_to(engine, "echo", principal=BOB) for _ in range(6)]
+    await engine.insert_calls(*throttled, *others)
+
+    async with serving(OverriddenResponses(app, {"tool:steps": refused})) as server:
+        upstream = replace(make_http_config(server.url), max_concurrent=4)
+        async with running_runner(engine, upstream):
+            ended = await engine.wait_until_final(*others)
+            phases = Counter([(await engine.read_call(call)).phase for call in throttled])
+
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
+    assert refused.refusals <= 4, "its queued calls would be refused, too"
+    assert phases[CallPhase.QUEUED] >= 8
 
 
 @pytest.mark.requirement("R33")

@@ -311,6 +311,23 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
     assert after.outcome is CallOutcome.RESULT
 
 
+@pytest.mark.requirement("R11")
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer configured"}], ids=["without", "with credentials"])
+async def test_a_tool_that_answers_401_leaves_the_session_of_all_calls_open(headers: dict[str, str]) -> None:
+    """Each of its calls ended two sessions, and soon the calls of other principals waited ten seconds for the next one."""
+    stage = ControlledUpstream()
+    refused = respond_with(401, "text/plain", b"not for you")
+    async with serving(OverriddenResponses(stage.app(), {"tool:refuse": refused})) as server:
+        config = replace(make_http_config(server.url), headers=headers)
+        async with open_upstreams(config) as upstreams:
+            await run_upstream_call(upstreams, "echo")
+            session = upstreams.connections.shared["stage"].get_open_session()
+            outcomes = [(await run_upstream_call(upstreams, "refuse")).outcome for _ in range(3)]
+            assert upstreams.connections.shared["stage"].get_open_session() is session
+
+    assert outcomes == [CallOutcome.REJECTED] * 3
+
+
 async def test_a_redirect_within_the_origin_is_followed_with_the_whole_message() -> None:
     app = ControlledUpstream().app()
 

@@ -48,6 +48,11 @@ async def test_a_call_waits_while_a_modern_upstream_is_too_busy_for_the_probe_an
     assert (handshakes, stage.versions) == (["server/discover"] * 3, ["2026-07-28"] * 2)
 
 
+async def respond_with_internal_error(message: dict[str, Any], send: Send) -> None:
+    error = {"code": mcp_types.INTERNAL_ERROR, "message": "no database"}
+    await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     "failure",
@@ -55,6 +60,8 @@ async def test_a_call_waits_while_a_modern_upstream_is_too_busy_for_the_probe_an
         pytest.param(respond_with(503, "text/html", b"<h1>Starting</h1>"), id="a proxy"),
         pytest.param(respond_with(429, "text/html", b"<h1>Slow down</h1>"), id="a proxy with a rate limit"),
         pytest.param(respond_with(200, "application/json", b"{", promised_bytes=9), id="a lost connection"),
+        pytest.param(respond_with(500, "text/plain", b"Internal Server Error"), id="a failing server"),
+        pytest.param(respond_with_internal_error, id="a server whose database is away"),
     ],
 )
 async def test_a_modern_upstream_that_is_being_restarted_stays_modern(failure: ResponseOverride) -> None:

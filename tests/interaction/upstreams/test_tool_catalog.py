@@ -21,6 +21,7 @@ from tests.support.upstreams import (
     WAIT_SECONDS,
     ControlledUpstream,
     OverriddenResponses,
+    ResponseOverride,
     Send,
     make_http_config,
     make_legacy_app,
@@ -67,6 +68,38 @@ async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_lo
         )
         with pytest.raises(StopIteration):
             checking.send(None)
+
+
+@pytest.mark.requirement("R11")
+async def test_a_call_of_a_listed_tool_waits_for_no_list_that_another_request_fetches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client that called unknown tools of a server that lists slowly held up the calls of all others, five seconds each."""
+    monkeypatch.setattr(catalog_module, "REJECTING_LIST_AGE_SECONDS_MAX", -1.0)
+    overrides: dict[str, ResponseOverride] = {}
+    is_listing, may_list = asyncio.Event(), asyncio.Event()
+
+    async def list_slowly(message: dict[str, Any], send: Send) -> None:
+        is_listing.set()
+        await may_list.wait()
+        await send_result(message, {"tools": []}, send)
+
+    app = make_legacy_app(ControlledUpstream().app())
+    async with (
+        serving(OverriddenResponses(app, overrides)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        catalog = upstreams.tool_catalog
+        await check_arguments(catalog, "echo")
+        overrides["tools/list"] = list_slowly
+        unknown = asyncio.create_task(check_arguments(catalog, "ecco"))
+        await asyncio.wait_for(is_listing.wait(), WAIT_SECONDS)
+
+        await check_arguments(catalog, "echo")
+        assert not unknown.done()
+        may_list.set()
+        with pytest.raises(UnknownTool):
+            await unknown
 
 
 async def test_tools_are_listed_without_what_strict_clients_cannot_read() -> None:

@@ -61,7 +61,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
     },
     "call_queue": {
         "queued_upstreams": [{"upstreams": '["rare", "busy", "none"]'}],
-        "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
+        "queued": [{"upstream": "rare", "without": "[]"}, {"upstream": "busy", "without": '["alice"]'}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],

@@ -44,7 +44,12 @@ _QUEUED: Final = _LEASE | {"argument_bytes_max": 1_000}
 
 MERGED_PARAMETERS: Final[StatementParameters] = {
     "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
-    "call_queue": {"lease_queued": [_QUEUED | {"upstream": "rare"}, _QUEUED | {"upstream": "busy"}]},
+    "call_queue": {
+        "lease_queued": [
+            _QUEUED | {"upstream": "rare", "without": "[]"},
+            _QUEUED | {"upstream": "busy", "without": '["alice"]'},
+        ]
+    },
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},
     "delivery_queue": {
         "lease_whole": [_LEASE | {"bytes_max": 2_000, "ids": '["dlv_wh_rare-pending", "dlv_none"]'}],

@@ -1,11 +1,14 @@
 """The driver for tasks of 2025-11-25 over a session with scripted responses."""
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
@@ -20,6 +23,7 @@ from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedSession
 
@@ -133,6 +137,33 @@ async def test_a_rejected_result_request_of_a_task_that_needs_input_does_not_end
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
 
 
+class AskingSession(ScriptedSession):
+    """A session whose task asks what cannot be stored, and waits for the answer."""
+
+    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        response = await super().send_request(method, params, **options)
+        if method == "tasks/result":
+            assert self.scripted_legacy_session.on_elicitation is not None
+            asked = {"method": "elicitation/create", "params": {"message": "x" * INPUT_BYTES_MAX}}
+            self.scripted_legacy_session.on_elicitation("7", asked)
+            await asyncio.Event().wait()
+        return response
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize("reply", [{**WORKING, "status": "cancelled"}, TASK_NOT_FOUND])
+async def test_a_task_whose_question_cannot_be_stored_is_cancelled(reply: Any) -> None:
+    """It waited for its answer until its upstream forgot it."""
+    session = AskingSession({**WORKING, "status": "input_required"}, {}, reply)
+
+    completion = await asyncio.wait_for(
+        run(session, RecordingCallContext(replace(SAVED_HANDLE, accepts_input=True))), WAIT_SECONDS
+    )
+
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/result", "tasks/cancel"]
+
+
 @pytest.mark.parametrize(
     ("reply", "outcome"),
     [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (WORKING, None), (TASK_NOT_FOUND, None)],
@@ -143,3 +174,20 @@ async def test_a_cancel_request_ends_the_call_only_if_the_task_is_cancelled(
     completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
 
     assert (completion and completion.outcome) is outcome
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("reply", "outcome"), [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (TASK_NOT_FOUND, None)]
+)
+async def test_a_task_whose_session_is_gone_is_cancelled_in_the_next_one(
+    reply: Any, outcome: CallOutcome | None
+) -> None:
+    """The driver goes on with it there, but each cancel request went to the old session, and none arrived."""
+    session = ScriptedSession(SessionNotFound("forgotten"), reply)
+
+    completion = await LegacyTaskDriver(clock=FakeClock()).cancel_call(session, SAVED_HANDLE)
+
+    assert (completion and completion.outcome) is outcome
+    assert session.scripted_legacy_session.rejoin_count == 1
+    assert [method for method, _ in session.requests] == ["tasks/cancel"] * 2

@@ -9,6 +9,8 @@ import pytest
 
 from ringback.domain.login_waits import still_requires_login
 from ringback.protocol.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
     LoginRequired,
     RequestNotSent,
     ScopeRefused,
@@ -18,7 +20,7 @@ from ringback.protocol.errors import (
 from ringback.upstreams import dispatch_records
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.dispatch_records import enter_dispatch_record
-from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.session import ACCEPTED_SECONDS, UpstreamSession
 from tests.support.logins import make_tokens
 
 RESULT: dict[str, Any] = {"content": []}
@@ -31,6 +33,7 @@ class FakeSession:
         self.failures = list(failures)
         self.requests = 0
         self.is_closed = False
+        self.age_seconds = 0.0
 
     async def send_request(self, method: str, params: Mapping[str, Any], **_options: Any) -> dict[str, Any]:
         assert (method, params) == ("tools/call", {})
@@ -61,13 +64,31 @@ class FakeConnection:
         return await session.send_request("tools/call", {})
 
 
-@pytest.mark.parametrize("failure", [LoginRequired("sign in"), ScopeRefused("no right")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        LoginRequired("sign in"),
+        ScopeRefused("no right"),
+        CredentialsRejected("not for this tool"),
+        CredentialsRequired("not for this tool"),
+    ],
+)
 async def test_credentials_that_one_request_lacks_leave_the_shared_session_open(failure: RequestNotSent) -> None:
     connection = FakeConnection(FakeSession(failure))
     with pytest.raises(type(failure)):
         await connection.send()
 
     assert (connection.session.requests, connection.session.is_closed) == (1, False)
+
+
+@pytest.mark.parametrize("failure", [CredentialsRejected("revoked"), CredentialsRequired("needed now")])
+async def test_credentials_that_were_accepted_long_ago_are_tried_in_another_session(failure: RequestNotSent) -> None:
+    """Its handshake says whether they are refused for everything."""
+    connection = FakeConnection(FakeSession(failure))
+    connection.session.age_seconds = ACCEPTED_SECONDS
+
+    assert await connection.send() == RESULT
+    assert (connection.session.is_closed, connection.next_session.requests) == (True, 1)
 
 
 async def test_a_request_whose_token_was_replaced_is_sent_once_more_in_the_same_session() -> None:
@@ -112,6 +133,8 @@ class RecordingConnection(FakeConnection):
     async def record_unsent(self) -> None:
         self.steps.append(("unsent", self.next_session.requests))
         self.is_unsent.set()
+
+    async def wait_unsent(self, seconds: float) -> None: ...
 
     async def record_dispatch(self) -> None:
         self.steps.append(("dispatch", self.next_session.requests))

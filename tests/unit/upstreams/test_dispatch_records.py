@@ -25,6 +25,8 @@ URL = "https://mcp.example/mcp"
 class Record:
     async def record_unsent(self) -> None: ...
 
+    async def wait_unsent(self, seconds: float) -> None: ...
+
     async def record_dispatch(self) -> None: ...
 
 
@@ -81,6 +83,8 @@ class SlowRecord:
         self.has_begun.set()
         await self.may_end.wait()
         self.steps.append("unsent")
+
+    async def wait_unsent(self, seconds: float) -> None: ...
 
     async def record_dispatch(self) -> None: ...
 

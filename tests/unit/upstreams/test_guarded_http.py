@@ -236,6 +236,7 @@ async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status
         httpx2.Response(
             400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
         ),
+        httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such session"}}),
         httpx2.Response(400, content=b"Bad Request: No valid session ID provided"),
         httpx2.Response(400, html='{"error": {"code": -32000, "message": "Bad Request"}}'),
     ],
@@ -251,6 +252,7 @@ async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response:
             400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "Unknown browser session"}}
         ),
         httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32600, "message": "No params"}}),
+        httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such order"}}),
         httpx2.Response(400, content=b"Bad Request"),
         httpx2.Response(400, content=b"session " * 1000),
         httpx2.Response(500, content=b"No valid session ID provided"),

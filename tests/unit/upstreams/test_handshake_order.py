@@ -6,7 +6,7 @@ from ringback.domain.upstreams import UpstreamProfile
 from ringback.upstreams.config import ProtocolChoice
 from ringback.upstreams.connection_problems import ConnectionProblem
 from ringback.upstreams.handshake import ModernProbe
-from ringback.upstreams.handshake_order import LOST_PROBES_MAX, SILENT_PROBES_MAX, HandshakeOrder
+from ringback.upstreams.handshake_order import FAILED_PROBES_MAX, SILENT_PROBES_MAX, HandshakeOrder
 
 MODERN = UpstreamProfile(protocol_version="2026-07-28", capabilities={}, instructions=None, server_info={})
 LEGACY = UpstreamProfile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
@@ -42,8 +42,8 @@ def test_a_modern_upstream_that_stays_silent_may_have_become_a_legacy_one() -> N
     [
         (LEGACY, 0, False, ModernProbe.SKIP),
         (None, 0, True, ModernProbe.SKIP),
-        (MODERN, LOST_PROBES_MAX, True, ModernProbe.SKIP),
-        (MODERN, LOST_PROBES_MAX, False, ModernProbe.TRY),
+        (MODERN, FAILED_PROBES_MAX, True, ModernProbe.SKIP),
+        (MODERN, FAILED_PROBES_MAX, False, ModernProbe.TRY),
     ],
 )
 def test_every_second_handshake_after_lost_connections_is_legacy_at_once(
@@ -51,7 +51,7 @@ def test_every_second_handshake_after_lost_connections_is_legacy_at_once(
 ) -> None:
     """An upstream that was modern has a minute to restart: it speaks both protocols, and its tasks are lost in the other."""
     order, probes = HandshakeOrder(is_child=is_child), list[ModernProbe]()
-    for _ in range(LOST_PROBES_MAX + 4):
+    for _ in range(FAILED_PROBES_MAX + 4):
         probes.append(order.choose_probe(profile))
         order.note_failure(ConnectionProblem.LOST)
 
@@ -61,6 +61,15 @@ def test_every_second_handshake_after_lost_connections_is_legacy_at_once(
 
 def test_a_modern_upstream_that_is_away_for_long_is_still_expected_to_be_modern() -> None:
     order = HandshakeOrder()
-    for _ in range(10 * LOST_PROBES_MAX):
+    for _ in range(10 * FAILED_PROBES_MAX):
         order.note_failure(ConnectionProblem.CANNOT_CONNECT)
         assert order.choose_probe(MODERN) is ModernProbe.EXPECT
+
+
+def test_a_modern_upstream_that_fails_for_a_minute_may_have_become_a_legacy_one() -> None:
+    order = HandshakeOrder()
+    for number in range(FAILED_PROBES_MAX):
+        assert order.choose_probe(MODERN) is ModernProbe.EXPECT
+        order.note_failure(ConnectionProblem.LOST if number % 3 else ConnectionProblem.HANDSHAKE)
+    order.note_failure(ConnectionProblem.HANDSHAKE)
+    assert order.choose_probe(MODERN) is ModernProbe.TRY

@@ -19,6 +19,7 @@ class Upstream(httpx2.AsyncBaseTransport):
     """Refuses requests with these headers, one each, and accepts the next one. It is also the record of a call."""
 
     def __init__(self, *refusals: dict[str, str], status: int = 429, body: bytes = b"slow down") -> None:
+        self.waited = 0.0
         self._refusals = list(refusals)
         self._status = status
         self._body = body
@@ -35,14 +36,16 @@ class Upstream(httpx2.AsyncBaseTransport):
 
     async def record_dispatch(self) -> None: ...
 
+    async def wait_unsent(self, seconds: float) -> None:
+        self.waited += seconds
+
 
 async def send(upstream: Upstream, *, is_call: bool = True) -> tuple[int, float]:
     """The status, and the seconds that the request has waited."""
-    clock = FakeClock()
     extensions: dict[str, Any] = {DISPATCH_RECORD: upstream} if is_call else {}
     request = httpx2.Request("POST", URL, content=b"{}", extensions=extensions)
-    response = await ThrottledCallTransport(upstream, clock=clock).handle_async_request(request)
-    return response.status_code, clock.monotonic()
+    response = await ThrottledCallTransport(upstream, clock=FakeClock()).handle_async_request(request)
+    return response.status_code, upstream.waited
 
 
 @pytest.mark.requirement("R33")

@@ -11,9 +11,9 @@ A server on FastMCP 2.14 names the task in the `_meta` of an empty CallToolResul
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from mcp.shared.dispatcher import ProgressFnT
 
@@ -89,11 +89,12 @@ class LegacyTaskDriver:
         """Without a task, abandoning the request cancels it. A task is cancelled if the upstream's response says so."""
         if (handle := _get_handle(call)) is None:
             return CANCELLED_COMPLETION
+        task_id = handle.data["task_id"]
         try:
             async with _enter_task_session(session, _get_session_id(handle)) as legacy_session:
-                task = await legacy_session.send_request("tasks/cancel", {"taskId": handle.data["task_id"]})
-        except UpstreamError:
-            return None  # the task has ended or is gone: the next poll shows which
+                task = await _cancel_task(legacy_session, task_id)
+        except SessionNotFound:
+            task = await _cancel_task(session.legacy_session, task_id)
         return CANCELLED_COMPLETION if task.get("status") == "cancelled" else None
 
     async def _start_task(
@@ -125,7 +126,12 @@ class LegacyTaskDriver:
         notifications: NotificationStreamPort | None,
     ) -> CallCompletion:
         execution = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
-        return await run_with_elicitations(lambda: legacy_session, context, execution.run_until_completion())
+        return await run_with_elicitations(
+            lambda: legacy_session,
+            context,
+            execution.run_until_completion(),
+            cancel=lambda: _cancel_task(legacy_session, task_id),
+        )
 
 
 class _LegacyTaskExecution:
@@ -186,6 +192,14 @@ class _LegacyTaskExecution:
         if self._notifications is None or await self._notifications.next_notification() is None:
             self._notifications = None
             await asyncio.Event().wait()
+
+
+async def _cancel_task(legacy_session: LegacySessionPort, task_id: str) -> Mapping[str, Any]:
+    """The task after it; empty if the upstream refuses. The task has then ended or is gone: the next poll shows which."""
+    try:
+        return await legacy_session.send_request("tasks/cancel", {"taskId": task_id})
+    except UpstreamError:
+        return {}
 
 
 @asynccontextmanager

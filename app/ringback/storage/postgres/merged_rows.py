@@ -11,6 +11,7 @@ from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.event import Event
 from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.log_appends import Place
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
@@ -35,7 +36,14 @@ class PostgresCalls(SqlCalls):
 
 class PostgresCallQueue(SqlCallQueue):
     async def lease_queued(
-        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+        self,
+        upstream: str,
+        *,
+        owner: str,
+        token: str,
+        until: datetime,
+        limit: int,
+        without: Collection[Principal] = (),
     ) -> Sequence[Call]:
         rows = await self._sql.fetch_all(
             "lease_queued",
@@ -44,6 +52,7 @@ class PostgresCallQueue(SqlCallQueue):
             token=token,
             until=instant_to_column(until),
             limit=limit,
+            without=list(without),
             argument_bytes_max=LEASED_ARGUMENT_BYTES_MAX,
         )
         return [decode_whole_call(row, self._unit.sealer) for row in rows]

@@ -181,9 +181,18 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
         return {row["upstream"] for row in rows}
 
     async def lease_queued(
-        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+        self,
+        upstream: str,
+        *,
+        owner: str,
+        token: str,
+        until: datetime,
+        limit: int,
+        without: Collection[Principal] = (),
     ) -> Sequence[Call]:
-        queued = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        queued = await self._sql.fetch_all(
+            "queued", upstream=upstream, limit=limit, without=self._sql.array(list(without))
+        )
         if not queued:
             return []
         ids = self._sql.array([row["id"] for row in queued])

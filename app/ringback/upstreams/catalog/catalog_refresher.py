@@ -58,8 +58,8 @@ class CatalogRefresher:
         self._open_listing_session = open_listing_session
         self._client_capabilities = client_capabilities
         self._lock = anyio.Lock(fast_acquire=True)
-        """Every start of a call acquires it. Without `fast_acquire` the lock is held for one turn of the event loop, so that 64
-        concurrent starts need 64 turns (measured: most of the time of their 202 responses)."""
+        """Each request for a list acquires it. Without `fast_acquire` the lock is held for one turn of the event loop, so that
+        64 concurrent requests need 64 turns."""
 
     async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
         """Fetch the list if the cached one is older; False if the upstream is not connected or its last response failed."""

@@ -57,6 +57,10 @@ class CatalogConnection(Protocol):
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         ...
 
+    def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The tools by name, at once; None if they were never listed, have changed, or the list is older."""
+        ...
+
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         ...
@@ -189,7 +193,9 @@ class UpstreamToolCatalog:
             with measure():
                 return _find_invalid_arguments(validator, upstream, tool, arguments, work)
 
-        tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
+        tools = connection.find_cached_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if tools is None:
+            tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
         if tools is None or find_error(tools, can_elicit=False) is None:
             return
         if accepts_input:

@@ -84,6 +84,14 @@ class UpstreamLists:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         return (self.cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
 
+    def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The common tools by name, without waiting for a list that is being fetched for another request.
+
+        None if they were never listed, have changed, or the list is older.
+        """
+        age = self.cache.get_age_seconds(Listing.TOOLS)
+        return self.cache.tools if age is not None and age <= age_seconds_max else None
+
     def attach_session(self, session: UpstreamSession) -> None:
         """Let a session find the tools of these lists, also those that are listed later on another session."""
         session.find_tool = self.get_cached_tool

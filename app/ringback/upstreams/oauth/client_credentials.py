@@ -37,6 +37,12 @@ from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_con
 
 FETCH_TIMEOUT_SECONDS: Final = 10.0
 """For the whole response. The same as the connect timeout of an upstream."""
+RETRY_SECONDS: Final = 5.0
+"""After a failed fetch, requests do not try again for this long: an authorization server that is down, or restarts, would get
+as many token requests as its upstream gets calls."""
+REFUSED_AGE_SECONDS: Final = 5.0
+"""A younger token is not replaced because one request gets 401: a tool that always answers so would cause a token request for
+each of its calls."""
 RESPONSE_BYTES_MAX: Final = 64 * 1024
 """A token has one or two kilobytes, with many groups ten."""
 
@@ -44,9 +50,10 @@ RESPONSE_BYTES_MAX: Final = 64 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AccessToken:
     text: str = field(repr=False)
+    requested_at: float
     fresh_until: float
     expires_at: float
-    """Both by `Clock.monotonic`."""
+    """All by `Clock.monotonic`."""
 
 
 class ClientCredentialsTokens:
@@ -68,42 +75,61 @@ class ClientCredentialsTokens:
         self._lock = anyio.Lock()
         self._token: _AccessToken | None = None
         self._failure: RequestFailed | None = None
-        self._failed_at = 0.0
+        """Of the last fetch; None if it succeeded."""
+        self._failed_until = 0.0
 
     async def get_token(
         self,
         *,
         other_than: str | None = None,
-        refusal: Refusal | None = None,  # noqa: ARG002 - every refused token is replaced
+        refusal: Refusal | None = None,
         on_wait: OnWait | None = None,
     ) -> str:
-        """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
-        requested_at = self._clock.monotonic()
-        at_hand = self._find_token(other_than)
-        if at_hand is not None and self._is_fresh(at_hand) and not self._lock.locked():
-            return at_hand.text
+        """Return a valid token other than the given one, or that one if it is not replaced because of this refusal.
+
+        Raises `CredentialsRejected` or `TokenUnavailable`.
+        """
+        if other_than is not None and self._keeps_refused(other_than, refusal):
+            return other_than
+        if not self._lock.locked() and (token := self._find_usable(other_than)) is not None:
+            return token
         if on_wait is not None:  # also if another request fetches: the wait for it is as long
             await on_wait()
         async with self._lock:
-            cached = self._find_token(other_than)
-            if cached is not None and self._is_fresh(cached):
-                return cached.text
-            if self._failure is not None and self._failed_at >= requested_at:
-                raise type(self._failure)(str(self._failure))  # the fetch failed while this request waited for the lock
+            if (token := self._find_usable(other_than)) is not None:
+                return token
             try:
-                self._token = await self._fetch_token()
+                self._token, self._failure = await self._fetch_token(), None
             except RequestFailed as failure:
-                self._failure, self._failed_at = failure, self._clock.monotonic()
-                if cached is not None and self._clock.monotonic() < cached.expires_at:
-                    return cached.text
-                raise
+                self._failure, self._failed_until = failure, self._clock.monotonic() + RETRY_SECONDS
+                return self._get_last_token(self._find_token(other_than), failure)
             return self._token.text
+
+    def _keeps_refused(self, refused: str, refusal: Refusal | None) -> bool:
+        if self._token is None or self._token.text != refused or refusal is None or refusal.rejects_token:
+            return False
+        return self._clock.monotonic() < min(self._token.requested_at + REFUSED_AGE_SECONDS, self._token.expires_at)
+
+    def _find_usable(self, other_than: str | None) -> str | None:
+        """The token at hand; None if another one is to be fetched now. Raises the failure of a fetch a moment ago."""
+        at_hand = self._find_token(other_than)
+        if at_hand is not None and self._is_fresh(at_hand):
+            return at_hand.text
+        if self._failure is None or self._clock.monotonic() >= self._failed_until:
+            return None
+        return self._get_last_token(at_hand, self._failure)
+
+    def _get_last_token(self, at_hand: _AccessToken | None, failure: RequestFailed) -> str:
+        """The token that is valid for a moment more; raises the failure without one."""
+        if at_hand is not None and self._clock.monotonic() < at_hand.expires_at:
+            return at_hand.text
+        raise type(failure)(str(failure))  # each request raises an error of its own
 
     def _find_token(self, other_than: str | None) -> _AccessToken | None:
         return None if self._token is None or self._token.text == other_than else self._token
 
-    def _is_fresh(self, token: _AccessToken | None) -> bool:
-        return token is not None and self._clock.monotonic() < token.fresh_until
+    def _is_fresh(self, token: _AccessToken) -> bool:
+        return self._clock.monotonic() < token.fresh_until
 
     async def explain_refusal(self, refusal: Refusal, *, token: str | None) -> RequestNotSent | None:  # noqa: ARG002 - the port's names
         return None
@@ -191,4 +217,6 @@ def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessTo
         raise TokenUnavailable("The authorization server gave a token that is no Bearer token.")
     lifetime = parse_lifetime(answer.get("expires_in")) or math.inf
     fresh_until = requested_at + lifetime - get_margin_seconds(lifetime)
-    return _AccessToken(text=text, fresh_until=fresh_until, expires_at=requested_at + lifetime)
+    return _AccessToken(
+        text=text, requested_at=requested_at, fresh_until=fresh_until, expires_at=requested_at + lifetime
+    )

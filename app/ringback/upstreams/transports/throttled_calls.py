@@ -2,6 +2,8 @@
 
     tools/call ──▶ 429 ──▶ recorded as unsent ──▶ pause: Retry-After, or a growing one ──▶ recorded as sent ──▶ tools/call
 
+The pause may take an hour, in which other calls run in the place of this one (`DispatchRecord.wait_unsent`).
+
 A 429 says that the request was not processed, so its tool has not run. A 502, 503 or 504 does not, even with Retry-After: a
 proxy returns it, too, when the connection broke off on which it had passed the request on. The end of the call ends its pauses.
 """
@@ -55,4 +57,4 @@ class ThrottledCallTransport(httpx2.AsyncBaseTransport):
             pause_seconds = max(min(asked or 0.0, RETRY_AFTER_SECONDS_MAX), THROTTLE_BACKOFF.pause_seconds(refusals))
             log.info("upstream.throttled", extra={"refusals": refusals, "seconds": pause_seconds})
             await record.record_unsent()
-            await self._clock.sleep(pause_seconds)
+            await record.wait_unsent(pause_seconds)

@@ -10,7 +10,12 @@ from ringback.domain import jsontext
 from ringback.domain.client_address import Address
 from ringback.protocol.errors import CredentialsRejected
 from ringback.upstreams.config import ClientCredentials
-from ringback.upstreams.oauth.client_credentials import ClientCredentialsTokens
+from ringback.upstreams.oauth.challenge import Refusal
+from ringback.upstreams.oauth.client_credentials import (
+    REFUSED_AGE_SECONDS,
+    RETRY_SECONDS,
+    ClientCredentialsTokens,
+)
 from tests.support.clock import FakeClock
 
 
@@ -23,7 +28,8 @@ class ScriptedCredentials(ClientCredentialsTokens):
         credentials = ClientCredentials(
             token_url="https://issuer.example/token", client_id="ringback", client_secret="s"
         )
-        super().__init__(credentials, look_up=refuse_look_up, clock=FakeClock())
+        self.clock = FakeClock()
+        super().__init__(credentials, look_up=refuse_look_up, clock=self.clock)
         self.steps: list[str] = []
         self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
         self.may_answer.set()
@@ -85,3 +91,55 @@ async def test_a_refused_client_is_rejected_whatever_the_error_is_and_only_known
         await tokens.get_token()
 
     assert str(raised.value).endswith(shown)
+
+
+@pytest.mark.requirement("R11")
+async def test_after_a_failed_token_request_the_authorization_server_is_not_asked_for_some_seconds() -> None:
+    """Each call sent a token request: to a server that restarts, as many as its upstream gets calls."""
+    tokens = ScriptedCredentials()
+    tokens.refusal = "invalid_client"
+    for _ in range(100):
+        with pytest.raises(CredentialsRejected):
+            await tokens.get_token()
+    assert tokens.steps == ["request"]
+
+    tokens.refusal = None
+    tokens.clock.advance(RETRY_SECONDS)
+    assert await tokens.get_token() == "token-2"
+
+
+async def test_a_token_that_expires_soon_is_used_while_no_other_one_can_be_fetched() -> None:
+    tokens = ScriptedCredentials()
+    await tokens.get_token()
+    tokens.refusal = "server_error"
+    tokens.clock.advance(3599)
+
+    assert [await tokens.get_token() for _ in range(3)] == ["token-1"] * 3
+    assert tokens.steps == ["request"] * 2
+    with pytest.raises(CredentialsRejected):
+        await tokens.get_token(other_than="token-1")
+    tokens.clock.advance(1)
+    with pytest.raises(CredentialsRejected):
+        await tokens.get_token()
+    assert tokens.steps == ["request"] * 2
+
+
+@pytest.mark.requirement("R11")
+async def test_a_new_token_is_not_replaced_because_one_request_is_refused() -> None:
+    """Each call of a tool that always answers 401 sent a token request."""
+    tokens = ScriptedCredentials()
+    refused = await tokens.get_token()
+    refusal = Refusal(status_code=401)
+
+    assert [await tokens.get_token(other_than=refused, refusal=refusal) for _ in range(100)] == ["token-1"] * 100
+    assert tokens.steps == ["request"]
+    tokens.clock.advance(REFUSED_AGE_SECONDS)
+    assert await tokens.get_token(other_than=refused, refusal=refusal) == "token-2"
+
+
+@pytest.mark.parametrize("details", [{"error": "invalid_token"}, {"is_handshake": True}])
+async def test_a_token_that_is_refused_for_every_request_is_replaced_at_once(details: dict[str, Any]) -> None:
+    tokens = ScriptedCredentials()
+    refused = await tokens.get_token()
+
+    assert await tokens.get_token(other_than=refused, refusal=Refusal(status_code=401, **details)) == "token-2"

@@ -5,7 +5,7 @@ WHERE EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = wanted.v
 
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
--- upstream gets none.
+-- upstream gets none, and so do the principals in `without`.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
@@ -25,6 +25,7 @@ CROSS JOIN calls ON calls.id IN (
     ORDER BY id LIMIT :limit
 )
 LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
+WHERE waiting.principal NOT IN (SELECT value FROM json_each(:without))
 ORDER BY row_number() OVER (PARTITION BY calls.principal ORDER BY calls.id), coalesce(turns.ticket, 0), calls.id
 LIMIT :limit;
 

@@ -1,0 +1,137 @@
+"""Permits of calls: as many calls as an upstream runs at once (`max_concurrent`) hold one.
+
+    lease ──▶ permit ──▶ tools/call ──▶ result ──▶ released
+                ▲            └──▶ 429 ──▶ given back, for a pause of at most an hour
+                └──────── the next free permit ◀───────────┘
+
+A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
+are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
+at once, its queued calls stay in the queue: each would be sent and refused, too.
+"""
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from ringback.domain.call import Call
+from ringback.domain.principal import Principal
+
+PAUSED_DIVISOR: Final = 4
+"""Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
+
+
+class Permits:
+    """Counts the permits of all upstreams, and the calls that wait without one."""
+
+    def __init__(self, get_capacity: Callable[[], Mapping[str, int]]) -> None:
+        """`get_capacity` returns how many calls each upstream runs at once."""
+        self._get_capacity = get_capacity
+        self._in_use: Counter[str] = Counter()
+        self._paused: defaultdict[str, Counter[Principal]] = defaultdict(Counter)
+        """By upstream and principal: calls that wait without a permit."""
+        self._returning: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
+        """By upstream: calls whose pause is over, in the order in which they get permits."""
+
+    def count_free(self, upstream: str) -> int:
+        return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
+
+    def count_in_use(self) -> int:
+        """Of all upstreams together."""
+        return self._in_use.total()
+
+    def take(self, upstream: str, calls: int) -> None:
+        self._in_use[upstream] += calls
+
+    def give_back(self, upstream: str, calls: int) -> None:
+        self._in_use[upstream] -= calls
+        self.admit_returning(upstream)
+
+    def admit_returning(self, upstream: str) -> None:
+        """Give free permits to calls whose pause is over. Call it, too, once an upstream may run more calls than before."""
+        returning = self._returning.get(upstream)
+        while returning and self.count_free(upstream) > 0:
+            if not (admitted := returning.popleft()).done():
+                self.take(upstream, 1)
+                admitted.set_result(None)
+
+    async def take_again(self, upstream: str) -> None:
+        """Take a permit after a pause, once one is free."""
+        admitted = asyncio.get_running_loop().create_future()
+        self._returning[upstream].append(admitted)
+        self.admit_returning(upstream)
+        try:
+            await admitted
+        except asyncio.CancelledError:
+            if not admitted.cancelled():
+                self.give_back(upstream, 1)
+            raise
+
+    def begin_pause(self, upstream: str, principal: Principal) -> None:
+        self._paused[upstream][principal] += 1
+
+    def end_pause(self, upstream: str, principal: Principal) -> None:
+        self._paused[upstream][principal] -= 1
+        if not self._paused[upstream][principal]:
+            del self._paused[upstream][principal]
+
+    def is_held(self, upstream: str, principal: Principal) -> bool:
+        """Whether so many calls of the principal wait that its queued ones stay in the queue."""
+        return principal in self.list_held(upstream)
+
+    def list_held(self, upstream: str) -> Sequence[Principal]:
+        paused = self._paused.get(upstream)
+        if not paused:
+            return []
+        paused_max = max(1, self._get_capacity().get(upstream, 0) // PAUSED_DIVISOR)
+        return [principal for principal, calls in paused.items() if calls >= paused_max]
+
+
+class CallPermit:
+    """The permit of one running call."""
+
+    def __init__(
+        self, permits: Permits, call: Call, *, give_back: Callable[[str], None], on_pause_end: Callable[[], None]
+    ) -> None:
+        """`give_back` gives a permit of the upstream to another call."""
+        self._permits = permits
+        self._upstream = call.upstream
+        self._principal = call.principal
+        self._give_back = give_back
+        self._on_pause_end = on_pause_end
+        self._is_held = True
+        self._is_paused = False
+        self._has_ended = False
+
+    def release(self) -> None:
+        """Give the permit back for good: the execution of the call has ended. Its transport may wait a moment longer."""
+        self._has_ended = True
+        self._return()
+        self._end_pause()
+
+    @asynccontextmanager
+    async def given_back(self) -> AsyncGenerator[None]:
+        """Give the permit back during the block, and wait for another one after it; not if the block raises."""
+        self._is_paused = True
+        self._permits.begin_pause(self._upstream, self._principal)
+        try:
+            self._return()
+            yield
+            await self._permits.take_again(self._upstream)
+            self._is_held = True
+            if self._has_ended:
+                self._return()
+        finally:
+            self._end_pause()
+
+    def _end_pause(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._permits.end_pause(self._upstream, self._principal)
+            self._on_pause_end()
+
+    def _return(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._give_back(self._upstream)

@@ -1,0 +1,157 @@
+"""A call that waits after a refusal of its upstream does so without a permit, and takes the next free one after that."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ringback.domain.principal import Principal
+from ringback.runner.permits import CallPermit, Permits
+from tests.support.builders import make_call
+from tests.support.examples import ALICE, BOB
+
+pytestmark = pytest.mark.requirement("R11")
+
+UPSTREAM = make_call().upstream
+
+
+class Node:
+    """Runs calls of one upstream, and counts the ends of pauses."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.ended_pauses = 0
+        self.permits = Permits(lambda: {UPSTREAM: self.capacity})
+
+    @property
+    def free(self) -> int:
+        return self.permits.count_free(UPSTREAM)
+
+    @property
+    def held(self) -> list[Principal]:
+        return list(self.permits.list_held(UPSTREAM))
+
+    def start_call(self, principal: Principal = ALICE) -> CallPermit:
+        self.permits.take(UPSTREAM, 1)
+        return CallPermit(
+            self.permits, make_call(principal=principal), give_back=self.give_back, on_pause_end=self.note_end
+        )
+
+    def give_back(self, upstream: str) -> None:
+        self.permits.give_back(upstream, 1)
+
+    def note_end(self) -> None:
+        self.ended_pauses += 1
+
+
+async def run_steps() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def pause(permit: CallPermit, over: asyncio.Event, then: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
+    async def wait() -> None:
+        async with permit.given_back():
+            await over.wait()
+        then()
+
+    return asyncio.create_task(wait())
+
+
+async def test_a_call_that_waits_leaves_its_permit_to_another_and_returns_when_that_one_has_ended() -> None:
+    node, over = Node(capacity=1), asyncio.Event()
+    waiting = pause(node.start_call(), over)
+    await run_steps()
+    assert node.free == 1
+
+    other = node.start_call(BOB)
+    over.set()
+    await run_steps()
+    assert (waiting.done(), node.free) == (False, 0)
+
+    other.release()
+    await waiting
+    assert (node.free, node.ended_pauses) == (0, 1)
+
+
+async def test_calls_return_in_the_order_in_which_their_pauses_end_and_no_more_than_the_capacity_run() -> None:
+    node, order = Node(capacity=2), list[int]()
+    pauses = [asyncio.Event() for _ in range(4)]
+    permits = list[CallPermit]()
+    for number, over in enumerate(pauses):
+        permits.append(node.start_call())
+        pause(permits[-1], over, lambda number=number: order.append(number))
+        await run_steps()
+
+    for number in (2, 0, 3, 1):
+        pauses[number].set()
+        await run_steps()
+    assert (order, node.free) == ([2, 0], 0)
+
+    permits[2].release()
+    permits[0].release()
+    await run_steps()
+    assert (order, node.free) == ([2, 0, 3, 1], 0)
+
+
+async def test_the_queued_calls_of_a_principal_are_held_while_a_quarter_of_the_permits_waits_for_it() -> None:
+    node, over = Node(capacity=8), asyncio.Event()
+    pause(node.start_call(BOB), over)
+    one = pause(node.start_call(), asyncio.Event())
+    await run_steps()
+    assert node.held == []
+
+    pause(node.start_call(), over)
+    await run_steps()
+    assert node.held == [ALICE]
+
+    one.cancel()
+    await run_steps()
+    assert (node.held, node.ended_pauses) == ([], 1)
+
+
+@pytest.mark.parametrize("cancels_first", [True, False])
+async def test_a_call_that_ends_while_it_waits_for_a_permit_takes_none(*, cancels_first: bool) -> None:
+    node, over = Node(capacity=1), asyncio.Event()
+    permit = node.start_call()
+    waiting = pause(permit, over)
+    await run_steps()
+    other = node.start_call(BOB)
+    over.set()
+    await run_steps()
+
+    for step in (waiting.cancel, other.release) if cancels_first else (other.release, waiting.cancel):
+        step()
+    await asyncio.wait([waiting])
+    permit.release()
+
+    assert (waiting.cancelled(), node.free, node.held) == (True, 1, [])
+
+
+async def test_a_transport_that_outlives_its_execution_keeps_no_permit_and_holds_no_principal() -> None:
+    node, over = Node(capacity=1), asyncio.Event()
+    permit = node.start_call()
+    sending = pause(permit, over)
+    await run_steps()
+
+    permit.release()
+    assert (node.held, node.ended_pauses) == ([], 1)
+    over.set()
+    await sending
+
+    assert (node.free, node.ended_pauses) == (1, 1)
+
+
+async def test_a_call_returns_once_its_upstream_may_run_more_calls() -> None:
+    node, over = Node(capacity=1), asyncio.Event()
+    waiting = pause(node.start_call(), over)
+    await run_steps()
+    node.start_call(BOB)
+    over.set()
+    await run_steps()
+
+    node.capacity = 2
+    node.permits.admit_returning(UPSTREAM)
+    await waiting
+
+    assert node.free == 0
