@@ -9,7 +9,14 @@ from mcp.shared.dispatcher import ProgressFnT
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion
 from ringback.client.models import Progress
-from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError, is_jsonrpc_error
+from ringback.protocol.errors import (
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    UpstreamError,
+    UpstreamUnavailable,
+    is_jsonrpc_error,
+)
 
 CANCELLED: Final = Completion(outcome="cancelled")
 MESSAGE_LENGTH_MAX: Final = 1000
@@ -34,6 +41,8 @@ def completion_from_failure(failure: RequestFailed) -> Completion:
             return failed_completion("rejected", str(failure))
         case ResponseLost():
             return failed_completion("unknown", str(failure))
+        case UpstreamUnavailable():
+            return failed_completion("unknown", f"{failure} The tool may have run.")
         case UpstreamError(error=error) if is_jsonrpc_error(error):
             return Completion(outcome="upstream_error", error=error)
         case UpstreamError():
