@@ -147,7 +147,7 @@ async def test_a_call_that_is_refused_because_of_too_many_requests_has_not_run(t
     assert failed.value.outcome == "rejected"
 
 
-@pytest.mark.parametrize("method", ["tasks/get"])
+@pytest.mark.parametrize("method", ["tasks/get", "server/discover"])
 @pytest.mark.parametrize(("status", "text"), [(404, b"404 page not found"), (502, b"<html>Bad Gateway</html>")])
 async def test_a_task_outlives_a_proxy_that_does_not_find_its_server_for_a_moment(
     tmp_path: Path, method: str, status: int, text: bytes
