@@ -13,8 +13,9 @@ import httpx
 from ringback.client.arguments import (
     check_base_url,
     check_header_value,
+    check_mapping,
     is_on_this_machine,
-    list_items,
+    list_mappings,
     list_texts,
     quote_path_segment,
 )
@@ -156,7 +157,7 @@ class RingbackClient(
         body = {
             "upstream": upstream,
             "tool": tool,
-            "arguments": dict(arguments or {}),
+            "arguments": dict(check_mapping({} if arguments is None else arguments, "arguments")),
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
             "callback": start.callback,
@@ -183,7 +184,7 @@ class RingbackClient(
         If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
         `start_call`.
         """
-        items = list_items(calls, "calls")
+        items = list_mappings(calls, "calls")
         starts = [RepeatableStart(each.get("idempotency_key"), each.get("callback")) for each in items]
         bodies = [
             without_none({**each, "idempotency_key": start.idempotency_key, "callback": start.callback})
@@ -309,7 +310,8 @@ class RingbackClient(
 
         May be repeated: keys without an open request are ignored. Raises `Conflict` if the call has ended.
         """
-        body = {"responses": {key: dict(response) for key, response in responses.items()}}
+        answers = check_mapping(responses, "responses")
+        body = {"responses": {key: dict(check_mapping(each, f"responses[{key!r}]")) for key, each in answers.items()}}
         return await self._transport.fetch_model(
             Answered,
             "POST",

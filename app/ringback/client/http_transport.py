@@ -18,7 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
-from ringback.client.arguments import check_header_value, check_timeout
+from ringback.client.arguments import check_header_value, check_json, check_timeout
 from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
@@ -94,11 +94,14 @@ class HttpTransport:
         repeatable: bool | None = None,
         uncertain_statuses: Collection[int] = UNREAD_STATUSES,
     ) -> httpx.Response:
-        """Send a request and return a successful response; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
+        """Send a request and return a successful response.
+
+        Raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`, and `InvalidArgument` for a body that is not JSON.
 
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
         do not say whether the service has executed an earlier attempt.
         """
+        check_json(body or {})
         first_at: float | None = None
 
         def build_request(longest_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
