@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
 from ringback.agents.call_state import CallState, CallStateKind, build_call_state, has_readable_result
@@ -156,7 +157,8 @@ async def _build_state(client: RingbackClient, call_id: str, call: Call | None, 
     except Gone:
         pass
     text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
-    return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
+    long_ago = datetime.min.replace(tzinfo=UTC)
+    return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text, changed_at=long_ago, is_expired=True)
 
 
 def derive_idempotency_key(

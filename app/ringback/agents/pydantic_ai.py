@@ -38,6 +38,7 @@ from ringback.agents.wake_up import (
     WakeUp,
     ask_person,
     current_time,
+    find_tool_call,
     parse_wake_up,
     refuse_if_early,
 )
@@ -178,7 +179,8 @@ async def _find_requests(
     if requests is not None and wake_up.call_id in _find_parked(requests).values():
         return requests
     state = await read_call_state(client, wake_up.call_id, with_result=False)
-    if conversation is None or not _has_result(conversation, state.tool_call_id):
+    _, tool_call_id = find_tool_call(wake_up, state)
+    if conversation is None or not _has_result(conversation, tool_call_id):
         refuse_if_early(state, clock())
     return None
 

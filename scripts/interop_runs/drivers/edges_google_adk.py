@@ -153,6 +153,17 @@ async def a_refused_call_in_a_resumable_app(desk: Desk) -> None:
     await a_refused_call_is_an_error_for_the_model_at_once(desk)
 
 
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    agent = desk.agent([call("slow")], [text("ok")])
+    await desk.say(agent, "go")
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    assert await desk.call_back(agent, 0) == "ok"
+
+    assert "has expired" in str(model_of(agent).responses())
+    assert await desk.call_back(agent, 0) is None
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     agent = desk.agent([call("slow")], [text("ok")])

@@ -129,6 +129,18 @@ async def a_result_is_read_once(desk: Desk) -> None:
     assert desk.ringback.result_reads == 1
 
 
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    state = await desk.call_back(graph, 0)
+
+    assert state["messages"][-1].text == "done"
+    assert "has expired" in desk.results[0].text
+    assert await desk.call_back(graph, 0) is None
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     graph = await desk.graph(calls("slow"), DONE)

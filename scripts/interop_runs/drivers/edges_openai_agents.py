@@ -94,6 +94,22 @@ async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
     assert "'key' is a required property" in str(outputs(model)[1])
 
 
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+    callback = desk.ringback.callback(desk.ringback.started[0])
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    result = await runner.wake(agent, callback)
+
+    assert result is not None
+    assert result.final_output == "ok"
+    assert "has expired" in str(outputs(model))
+    assert await runner.wake(agent, callback) is None
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     runner = desk.runner()

@@ -121,6 +121,20 @@ async def results_are_read_once_all_calls_have_ended(desk: Desk) -> None:
     assert desk.ringback.result_reads == len(desk.ringback.started)
 
 
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    agent = desk.agent([call()], [TextPart("done")])
+    await desk.ask(agent)
+    callback = desk.ringback.callback(desk.ringback.started[0])
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    result = await wake(agent, desk.store, callback, desk.client)
+
+    assert result is not None
+    assert result.output == "done"
+    assert "has expired" in str(desk.read)
+    assert await wake(agent, desk.store, callback, desk.client) is None
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     agent = desk.agent([call()], [TextPart("done")])

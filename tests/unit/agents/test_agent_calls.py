@@ -8,7 +8,15 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state, read_call_states
+from ringback.agents import (
+    AgentCalls,
+    CallStateKind,
+    derive_idempotency_key,
+    read_call_state,
+    read_call_states,
+    refuse_if_early,
+)
+from ringback.agents.wake_up import current_time
 from ringback.client import Conflict, InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
@@ -123,8 +131,9 @@ async def test_an_expired_call_has_failed(client: RingbackClient, service: respx
 
     state = await read_call_state(client, examples.CALL_ID)
 
-    assert (state.kind, state.is_final) == (CallStateKind.FAILED, True)
+    assert (state.kind, state.is_final, state.is_expired) == (CallStateKind.FAILED, True, True)
     assert "has expired" in state.text
+    refuse_if_early(state, current_time())  # its agent is not about to store it
 
 
 WAIT_PATH = "/v1/calls/wait"
