@@ -15,6 +15,7 @@ from ringback.client import (
     Conflict,
     Forbidden,
     Gone,
+    InvalidArgument,
     InvalidRequest,
     NotFound,
     RingbackClient,
@@ -26,7 +27,9 @@ log = logging.getLogger(__name__)
 IDEMPOTENCY_PREFIX: Final = "agent-"
 JOINED_CALLS_MAX: Final = 100
 """Calls of one `RingbackClient.wait_all`."""
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden)
+INVALID_ARGUMENTS: Final = (InvalidRequest, InvalidArgument)
+"""The arguments do not fit the tool, or are not JSON: a model may write NaN, or half of a character."""
+REFUSALS: Final = (*INVALID_ARGUMENTS, NotFound, Forbidden)
 """Why a call was not started and never will be: invalid arguments, an unknown tool or upstream, a missing permission. The model
 reads the text. After other errors a repeat may start it."""
 

@@ -30,7 +30,14 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResu
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema, from_json
 
-from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
+from ringback.agents.agent_calls import (
+    INVALID_ARGUMENTS,
+    REFUSALS,
+    AgentCalls,
+    ParkOptions,
+    read_call_state,
+    read_call_states,
+)
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.wake_up import (
     AskPerson,
@@ -42,7 +49,7 @@ from ringback.agents.wake_up import (
     parse_wake_up,
     refuse_if_early,
 )
-from ringback.client import InvalidRequest, RingbackClient, Tool
+from ringback.client import RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "Conversations", "RingbackToolset", "collect_results", "wake"]
@@ -113,7 +120,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
             state = await self._calls.park(
                 name, tool_args, client_session_id=ctx.conversation_id, tool_call_id=ctx.tool_call_id
             )
-        except InvalidRequest as refused:
+        except INVALID_ARGUMENTS as refused:
             raise ModelRetry(str(refused)) from refused
         except REFUSALS as refusal:
             raise ToolFailed(f"The tool '{name}' was not called: {refusal}") from refusal

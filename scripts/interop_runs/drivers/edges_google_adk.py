@@ -116,6 +116,13 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert "'key' is a required property" in response["error"]
 
 
+async def arguments_that_are_not_json_are_an_error_for_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key=float("nan"))], [text("ok")])
+
+    assert read_final_text(await desk.say(agent, "go")) == "ok"
+    assert "cannot be sent as JSON" in str(model_of(agent).responses())
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     agent = desk.agent([call("slow")], [text("ok")])
     await agent.tools[0].get_tools()

@@ -109,6 +109,15 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def arguments_that_are_not_json_go_back_to_the_model(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow", key="\ud800"), DONE)
+
+    state = await desk.ask(graph)
+
+    assert state["messages"][-1].text == "done"
+    assert "cannot be sent as JSON" in desk.results[0].text
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     graph = await desk.graph(calls("slow"), DONE)
     desk.ringback.is_upstream_missing = True

@@ -69,6 +69,17 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def arguments_that_are_not_json_are_an_error_for_the_model(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow", arguments='{"key": 1e999}')], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok", result
+    assert "cannot be sent as JSON" in str(outputs(model)[0])
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     runner = desk.runner()
     model = ScriptedModel([[call("slow")], [assistant_message("ok")]])

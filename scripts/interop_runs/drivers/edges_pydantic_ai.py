@@ -88,6 +88,15 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert len(desk.ringback.started) == 1
 
 
+async def arguments_that_are_not_json_go_back_to_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key=float("nan"))], [call("slow", key="k")])
+
+    result = await desk.ask(agent)
+
+    assert isinstance(result.output, DeferredToolRequests)
+    assert "cannot be sent as JSON" in str(desk.read)
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     agent = desk.agent([call("slow")], [TextPart("done")])
     desk.ringback.is_upstream_missing = True

@@ -16,6 +16,7 @@ from ringback.agents import (
     read_call_states,
     refuse_if_early,
 )
+from ringback.agents.agent_calls import REFUSALS
 from ringback.agents.wake_up import current_time
 from ringback.client import Conflict, InvalidRequest, RingbackClient
 from ringback.schemas import examples
@@ -117,6 +118,15 @@ async def test_a_refused_start_has_a_text_for_the_model(calls: AgentCalls, servi
 
     with pytest.raises(InvalidRequest, match="is not an integer"):
         await calls.park("git_log", {"below": "x"}, client_session_id="s", tool_call_id="t")
+
+
+async def test_arguments_that_are_not_json_have_a_text_for_the_model(
+    calls: AgentCalls, service: respx.MockRouter
+) -> None:
+    with pytest.raises(REFUSALS, match="`arguments` cannot be sent as JSON"):
+        await calls.park("git_log", {"below": float("nan")}, client_session_id="s", tool_call_id="t")
+
+    assert not service.calls
 
 
 async def test_the_state_of_a_working_call_needs_one_request(client: RingbackClient, service: respx.MockRouter) -> None:
