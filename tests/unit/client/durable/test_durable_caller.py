@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import ConnectionFailed, RingbackClient
+from ringback.client import ConnectionFailed, InvalidArgument, RingbackClient
 from ringback.client.durable import (
     CallCancelled,
     CallHandle,
@@ -296,8 +296,16 @@ async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> 
 async def test_arguments_that_are_not_json_are_refused_and_nothing_is_stored(value: object) -> None:
     """Pydantic writes NaN as null, so a later join would start the tool with other arguments."""
     async with create_caller(start_or_read) as caller:
-        with pytest.raises(ValueError, match="The arguments are not JSON"):
+        with pytest.raises(ValueError, match="`arguments` cannot be sent as JSON"):
             await caller.request_call_tool("git_log", {"repo_path": [value]}, upstream="git", idempotency_key="k")
+        assert list(await caller.list_calls()) == []
+
+
+@pytest.mark.parametrize("options", [{"timeout_seconds": float("nan")}, {"callback": {"url": float("nan")}}])
+async def test_options_that_are_not_json_are_refused_and_nothing_is_stored(options: dict[str, Any]) -> None:
+    async with create_caller(start_or_read) as caller:
+        with pytest.raises(InvalidArgument, match=f"`{next(iter(options))}` cannot be sent as JSON"):
+            await caller.request_call_tool("git_log", upstream="git", **options)
         assert list(await caller.list_calls()) == []
 
 
