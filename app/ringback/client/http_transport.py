@@ -263,12 +263,14 @@ def _build_error(response: httpx.Response) -> Exception:
     if document is None and response.next_request is not None:
         return UnexpectedAnswer(
             f"{_service_url(response.url)} redirects to {_service_url(response.next_request.url)}, and the client follows no "
-            "redirects. If that is the URL of your Ringback, use it."
+            "redirects. If that is the URL of your Ringback, use it.",
+            status=response.status_code,
         )
     if document is None:
         url = _service_url(response.url)
         return UnexpectedAnswer(
-            f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}"
+            f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}",
+            status=response.status_code,
         )
     return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
 
