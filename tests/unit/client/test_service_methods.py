@@ -118,14 +118,16 @@ async def test_a_public_key_has_the_form_that_verifiers_accept(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     key = parse_signing_key(generate_signing_key(b"s" * 32))
-    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}]}
+    later: dict[str, Any] = {"kty": "AKP", "alg": "ML-DSA-44", "pub": "bXk"}
+    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}, later]}
     service.get("/.well-known/mcp-webhook-jwks.json").respond(json=jwks)
 
-    ours, other = await client.public_keys()
+    ours, *others = await client.public_keys()
 
     assert ours.text == key.public_key
-    with pytest.raises(ValueError, match="not an Ed25519 key"):
-        _ = other.text
+    for other in others:
+        with pytest.raises(ValueError, match="not an Ed25519 key"):
+            _ = other.text
 
 
 async def test_a_client_for_a_principal_names_it_in_every_request_of_the_api(service: respx.MockRouter) -> None:
