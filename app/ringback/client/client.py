@@ -74,7 +74,8 @@ class RingbackClient(
     tried up to three times while the connection fails, a proxy cannot reach the service, or the response is 503.
 
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
-    `*` those of all principals. The service refuses it where an operator may not act for others.
+    `*` those of all principals. A method's own `principal` comes first. The service refuses both where an operator may not act
+    for others.
 
     `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
     Without it the client creates one, on `transport` if that is given. It uses the proxies of the environment (HTTPS_PROXY,

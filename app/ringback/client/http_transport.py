@@ -73,7 +73,7 @@ class HttpTransport:
         clock: ClientClock,
         principal: str | None = None,
     ) -> None:
-        """With `principal`, every request of the API names it: the key's owner is an operator."""
+        """With `principal`, every request of the API names it, unless its method names another: the key is an operator's."""
         self.base_url = base_url
         self._principal_params = {} if principal is None else {"principal": principal}
         self._headers = _default_headers(api_key)
@@ -165,7 +165,7 @@ class HttpTransport:
                 raise _build_connection_failed(request.url, error) from error
 
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
+        return {**self._principal_params, **(params or {})} if path.startswith(API_PREFIX) else params
 
     async def _send_with_retries(
         self, build_request: Callable[[httpx.AsyncClient], httpx.Request], pauses: tuple[float, ...]
