@@ -289,7 +289,13 @@ class DurableRunner:
             finally:
                 ended.set()  # not cancelled: a renewal that has begun would end after the lease
                 await renewal
-                await self._runs.release(run.id, token)
+                await self._release_lease(run.id, token)
+
+    async def _release_lease(self, run_id: str, token: str) -> None:
+        try:
+            await self._runs.release(run_id, token)
+        except Exception:  # the boundary to the user's store: the run is saved by now, and its result must not be lost
+            log.exception("The lease of the run %s could not be ended; it lapses after %g s", run_id, LEASE_SECONDS)
 
     async def _renew_lease(self, run_id: str, token: str, ended: asyncio.Event) -> None:
         while not await _is_set_within(ended, LEASE_SECONDS / 3):

@@ -23,7 +23,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from fake_ringback import UPSTREAM, FakeRingback
 
 from ringback.agents import CallState, NotParkedYet
-from ringback.agents.openai_agents import DurableRunner, SQLiteParkedRuns
+from ringback.agents.openai_agents import DurableRunner, ParkedRunsUnavailable, SQLiteParkedRuns
 from ringback.client import Unavailable
 
 set_tracing_disabled(True)
@@ -131,6 +131,21 @@ async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
 
     assert result.final_output == "ok", result
     assert await runner.wake(agent, desk.ringback.callback(desk.ringback.started[0])) is None
+
+
+async def a_lease_that_cannot_be_ended_does_not_hide_the_result(desk: Desk) -> None:
+    class NoRoom(SQLiteParkedRuns):
+        async def release(self, run_id: str, token: str) -> None:
+            raise ParkedRunsUnavailable(f"No room to end the lease {token} of {run_id}.")
+
+    runner = DurableRunner(desk.ringback.client(), NoRoom(desk.folder / "runs.db"))
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    desk.ringback.ends_at_once = True
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok"
 
 
 async def a_run_parks_again_and_again(desk: Desk) -> None:
