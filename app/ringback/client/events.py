@@ -137,7 +137,11 @@ class EventMethods(ResourceClient):
         """
         body = {**options, "name": name, "data": data}
         return await self._transport.fetch_model(
-            published_event_models.PublishedEvent, "POST", "/v1/events", body=body, repeatable="id" in options
+            published_event_models.PublishedEvent,
+            "POST",
+            "/v1/events",
+            body=body,
+            repeatable=options.get("id") is not None,
         )
 
     async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[published_event_models.PublishedEvent]:
@@ -148,7 +152,7 @@ class EventMethods(ResourceClient):
             "POST",
             "/v1/events/batch",
             body={"events": sent},
-            repeatable=all("id" in event for event in sent),
+            repeatable=all(event.get("id") is not None for event in sent),
         )
         return published.events
 
