@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
 from ringback.agents.call_state import CallState, CallStateKind, build_call_state, has_readable_result
@@ -14,6 +15,7 @@ from ringback.client import (
     Conflict,
     Forbidden,
     Gone,
+    InvalidArgument,
     InvalidRequest,
     NotFound,
     RingbackClient,
@@ -25,7 +27,9 @@ log = logging.getLogger(__name__)
 IDEMPOTENCY_PREFIX: Final = "agent-"
 JOINED_CALLS_MAX: Final = 100
 """Calls of one `RingbackClient.wait_all`."""
-REFUSALS: Final = (InvalidRequest, NotFound, Forbidden)
+INVALID_ARGUMENTS: Final = (InvalidRequest, InvalidArgument)
+"""The arguments do not fit the tool, or are not JSON: a model may write NaN, or half of a character."""
+REFUSALS: Final = (*INVALID_ARGUMENTS, NotFound, Forbidden)
 """Why a call was not started and never will be: invalid arguments, an unknown tool or upstream, a missing permission. The model
 reads the text. After other errors a repeat may start it."""
 
@@ -156,7 +160,8 @@ async def _build_state(client: RingbackClient, call_id: str, call: Call | None, 
     except Gone:
         pass
     text = "The tool's call ended, and its result has expired. Call the tool again if you need the result."
-    return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text)
+    long_ago = datetime.min.replace(tzinfo=UTC)
+    return CallState(kind=CallStateKind.FAILED, call_id=call_id, text=text, changed_at=long_ago, is_expired=True)
 
 
 def derive_idempotency_key(

@@ -49,7 +49,9 @@ class CallState:
     input_requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]], repr=False)
     """The open questions of INPUT_REQUIRED: by key, an MCP request with `method` and `params`."""
     changed_at: datetime | None = None
-    """When it ended, or else when it changed last, such as by asking."""
+    """When it ended, or else when it changed last, such as by asking. For an expired call the earliest time there is."""
+    is_expired: bool = False
+    """Whether Ringback has forgotten the call, so that nothing else is known of it."""
 
     @property
     def is_final(self) -> bool:

@@ -46,6 +46,7 @@ from ringback.agents.wake_up import (
     NotParkedYet,
     ask_person,
     current_time,
+    find_tool_call,
     is_recent,
     parse_wake_up,
     refuse_if_early,
@@ -145,7 +146,7 @@ async def wake(
     if wake_up is None:
         return None
     state = await read_call_state(client, wake_up.call_id, with_result=False)
-    place = parse_session_name(state.client_session_id)
+    place = parse_session_name(find_tool_call(wake_up, state)[0])
     if place is None or place[0] != runner.app_name:
         return None
     async with _locks.hold(name_session(*place)):

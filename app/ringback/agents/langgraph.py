@@ -41,7 +41,7 @@ from ringback.agents.langgraph_thread import (
     find_next_input,
     is_abandoned,
 )
-from ringback.agents.wake_up import CallbackForm, current_time, parse_wake_up
+from ringback.agents.wake_up import CallbackForm, current_time, find_tool_call, parse_wake_up
 from ringback.client import Conflict, InvalidRequest, RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
@@ -112,7 +112,7 @@ async def wake(
     if wake_up is None:
         return None
     state = await read_call_state(client, wake_up.call_id, with_result=False)  # the woken node reads it
-    thread_id = state.client_session_id  # not the callback's, which proves nothing
+    thread_id, _ = find_tool_call(wake_up, state)
     if thread_id is None or state.kind is CallStateKind.WORKING:
         return None
     async with _locks.hold(thread_id):

@@ -39,11 +39,18 @@ from agents import (
 )
 from agents.run_config import RunOptions
 
-from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_states
+from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.openai_agents_tools import build_tool, build_tool_name, parse_arguments, returning_results
 from ringback.agents.parked_runs import ParkedRun, ParkedRuns, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
-from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, ask_person, parse_wake_up
+from ringback.agents.wake_up import (
+    AskPerson,
+    CallbackForm,
+    NotParkedYet,
+    ask_person,
+    find_tool_call,
+    parse_wake_up,
+)
 from ringback.client import RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
@@ -143,21 +150,24 @@ class DurableRunner:
         `MalformedBody` for what is not a callback, and errors of the client.
         """
         wake_up = parse_wake_up(callback)
-        call = None if wake_up is None else await self._client.call(wake_up.call_id)
-        if call is None or call.client_session_id is None or call.correlation_id is None:
+        if wake_up is None:
             return None
-        found = await self._runs.find(call.client_session_id, call.correlation_id)
+        state = await read_call_state(self._client, wake_up.call_id, with_result=False)
+        client_session_id, tool_call_id = find_tool_call(wake_up, state)
+        if client_session_id is None or tool_call_id is None:
+            return None
+        found = await self._runs.find(client_session_id, tool_call_id)
         if found is None or found.is_final:
             return None
         async with self._leasing(found) as token:
             if not await self._runs.lease(found.id, token, seconds=LEASE_SECONDS):
                 raise NotParkedYet(f"Another process continues the run of '{found.client_session_id}' now.")
-            run = await self._runs.find(call.client_session_id, call.correlation_id)
+            run = await self._runs.find(client_session_id, tool_call_id)
             if run is None or run.is_final:
                 return None
             states = await self._read_states(run)
-            if call.correlation_id in states:  # not in those of an earlier turn, whose callback is repeated
-                await ask_person(states[call.correlation_id], ask)
+            if tool_call_id in states:  # not in those of an earlier turn, whose callback is repeated
+                await ask_person(states[tool_call_id], ask)
             options = self._add_session(run.client_session_id, options)
             return await self._continue(agent, run, states, token, options, deliver) if _are_final(states) else None
 
@@ -279,7 +289,13 @@ class DurableRunner:
             finally:
                 ended.set()  # not cancelled: a renewal that has begun would end after the lease
                 await renewal
-                await self._runs.release(run.id, token)
+                await self._release_lease(run.id, token)
+
+    async def _release_lease(self, run_id: str, token: str) -> None:
+        try:
+            await self._runs.release(run_id, token)
+        except Exception:  # the boundary to the user's store: the run is saved by now, and its result must not be lost
+            log.exception("The lease of the run %s could not be ended; it lapses after %g s", run_id, LEASE_SECONDS)
 
     async def _renew_lease(self, run_id: str, token: str, ended: asyncio.Event) -> None:
         while not await _is_set_within(ended, LEASE_SECONDS / 3):

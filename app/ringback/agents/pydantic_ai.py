@@ -30,7 +30,14 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResu
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema, from_json
 
-from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
+from ringback.agents.agent_calls import (
+    INVALID_ARGUMENTS,
+    REFUSALS,
+    AgentCalls,
+    ParkOptions,
+    read_call_state,
+    read_call_states,
+)
 from ringback.agents.call_state import CallState, CallStateKind
 from ringback.agents.wake_up import (
     AskPerson,
@@ -38,10 +45,11 @@ from ringback.agents.wake_up import (
     WakeUp,
     ask_person,
     current_time,
+    find_tool_call,
     parse_wake_up,
     refuse_if_early,
 )
-from ringback.client import InvalidRequest, RingbackClient, Tool
+from ringback.client import RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "Conversations", "RingbackToolset", "collect_results", "wake"]
@@ -112,7 +120,7 @@ class RingbackToolset(AbstractToolset[AgentDepsT]):
             state = await self._calls.park(
                 name, tool_args, client_session_id=ctx.conversation_id, tool_call_id=ctx.tool_call_id
             )
-        except InvalidRequest as refused:
+        except INVALID_ARGUMENTS as refused:
             raise ModelRetry(str(refused)) from refused
         except REFUSALS as refusal:
             raise ToolFailed(f"The tool '{name}' was not called: {refusal}") from refusal
@@ -178,7 +186,8 @@ async def _find_requests(
     if requests is not None and wake_up.call_id in _find_parked(requests).values():
         return requests
     state = await read_call_state(client, wake_up.call_id, with_result=False)
-    if conversation is None or not _has_result(conversation, state.tool_call_id):
+    _, tool_call_id = find_tool_call(wake_up, state)
+    if conversation is None or not _has_result(conversation, tool_call_id):
         refuse_if_early(state, clock())
     return None
 

@@ -42,6 +42,7 @@ class WakeUp:
 
     call_id: str
     client_session_id: str | None = None
+    tool_call_id: str | None = None
 
 
 def parse_wake_up(callback: CallbackForm) -> WakeUp | None:
@@ -49,7 +50,20 @@ def parse_wake_up(callback: CallbackForm) -> WakeUp | None:
     envelope = callback if isinstance(callback, Callback) else parse(_as_bytes(callback))
     if not isinstance(envelope, Callback) or envelope.name not in WAKING_EVENTS or envelope.call_id is None:
         return None
-    return WakeUp(call_id=envelope.call_id, client_session_id=envelope.client_session_id)
+    return WakeUp(
+        call_id=envelope.call_id,
+        client_session_id=envelope.client_session_id,
+        tool_call_id=envelope.correlation_id,
+    )
+
+
+def find_tool_call(wake_up: WakeUp, state: CallState) -> tuple[str | None, str | None]:
+    """The client_session_id and the tool_call_id of the call: as Ringback knows them, because a callback proves nothing.
+
+    Of an expired call Ringback knows neither, and the callback's are used: a forged one finds nothing that waits for the call.
+    """
+    known = wake_up if state.is_expired else state
+    return known.client_session_id, known.tool_call_id
 
 
 def _as_bytes(callback: Mapping[str, Any] | bytes | str) -> bytes:

@@ -3,6 +3,7 @@
 Each check returns the argument in the form that is sent, or raises `InvalidArgument`, which names the argument.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, Final, cast
@@ -38,6 +39,26 @@ def list_items(items: object, name: str) -> list[Any]:
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
         raise InvalidArgument(f"`{name}` must be a sequence, such as a list, and not a single value: {name}=[…].")
     return list(cast("Iterable[Any]", items))
+
+
+def list_mappings(items: object, name: str) -> list[Mapping[str, Any]]:
+    """Several values with members as a list."""
+    return [check_mapping(each, f"{name}[{index}]") for index, each in enumerate(list_items(items, name))]
+
+
+def check_mapping(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"`{name}` must be a mapping, such as a dict.")
+    return cast("Mapping[str, Any]", value)
+
+
+def check_json(members: Mapping[str, Any]) -> None:
+    """Raise `InvalidArgument` for the first member that no body can carry, such as NaN or a datetime."""
+    for name, value in members.items():
+        try:
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgument(f"`{name}` cannot be sent as JSON: {error}") from None
 
 
 def check_timeout(seconds: object, name: str) -> float:

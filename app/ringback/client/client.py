@@ -13,8 +13,9 @@ import httpx
 from ringback.client.arguments import (
     check_base_url,
     check_header_value,
+    check_mapping,
     is_on_this_machine,
-    list_items,
+    list_mappings,
     list_texts,
     quote_path_segment,
 )
@@ -73,7 +74,8 @@ class RingbackClient(
     tried up to three times while the connection fails, a proxy cannot reach the service, or the response is 503.
 
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
-    `*` those of all principals. The service refuses it where an operator may not act for others.
+    `*` those of all principals. A method's own `principal` comes first. The service refuses both where an operator may not act
+    for others.
 
     `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
     Without it the client creates one, on `transport` if that is given. It uses the proxies of the environment (HTTPS_PROXY,
@@ -156,7 +158,7 @@ class RingbackClient(
         body = {
             "upstream": upstream,
             "tool": tool,
-            "arguments": dict(arguments or {}),
+            "arguments": dict(check_mapping({} if arguments is None else arguments, "arguments")),
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
             "callback": start.callback,
@@ -183,7 +185,7 @@ class RingbackClient(
         If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
         `start_call`.
         """
-        items = list_items(calls, "calls")
+        items = list_mappings(calls, "calls")
         starts = [RepeatableStart(each.get("idempotency_key"), each.get("callback")) for each in items]
         bodies = [
             without_none({**each, "idempotency_key": start.idempotency_key, "callback": start.callback})
@@ -309,7 +311,8 @@ class RingbackClient(
 
         May be repeated: keys without an open request are ignored. Raises `Conflict` if the call has ended.
         """
-        body = {"responses": {key: dict(response) for key, response in responses.items()}}
+        answers = check_mapping(responses, "responses")
+        body = {"responses": {key: dict(check_mapping(each, f"responses[{key!r}]")) for key, each in answers.items()}}
         return await self._transport.fetch_model(
             Answered,
             "POST",

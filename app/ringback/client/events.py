@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import httpx
 
-from ringback.client.arguments import list_items, quote_path_segment
+from ringback.client.arguments import list_mappings, quote_path_segment
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
 from ringback.client.http_transport import parse_response
 from ringback.client.models import Event, EventPage
@@ -137,18 +137,22 @@ class EventMethods(ResourceClient):
         """
         body = {**options, "name": name, "data": data}
         return await self._transport.fetch_model(
-            published_event_models.PublishedEvent, "POST", "/v1/events", body=body, repeatable="id" in options
+            published_event_models.PublishedEvent,
+            "POST",
+            "/v1/events",
+            body=body,
+            repeatable=options.get("id") is not None,
         )
 
     async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[published_event_models.PublishedEvent]:
         """Publish up to 100 events of your own, in this order, all or none."""
-        sent = list_items(events, "events")
+        sent = list_mappings(events, "events")
         published = await self._transport.fetch_model(
             published_event_models.PublishedEvents,
             "POST",
             "/v1/events/batch",
             body={"events": sent},
-            repeatable=all("id" in event for event in sent),
+            repeatable=all(event.get("id") is not None for event in sent),
         )
         return published.events
 

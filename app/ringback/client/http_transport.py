@@ -18,7 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
-from ringback.client.arguments import check_header_value, check_timeout
+from ringback.client.arguments import check_header_value, check_json, check_timeout
 from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
@@ -73,7 +73,7 @@ class HttpTransport:
         clock: ClientClock,
         principal: str | None = None,
     ) -> None:
-        """With `principal`, every request of the API names it: the key's owner is an operator."""
+        """With `principal`, every request of the API names it, unless its method names another: the key is an operator's."""
         self.base_url = base_url
         self._principal_params = {} if principal is None else {"principal": principal}
         self._headers = _default_headers(api_key)
@@ -94,11 +94,14 @@ class HttpTransport:
         repeatable: bool | None = None,
         uncertain_statuses: Collection[int] = UNREAD_STATUSES,
     ) -> httpx.Response:
-        """Send a request and return a successful response; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
+        """Send a request and return a successful response.
+
+        Raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`, and `InvalidArgument` for a body that is not JSON.
 
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
         do not say whether the service has executed an earlier attempt.
         """
+        check_json(body or {})
         first_at: float | None = None
 
         def build_request(longest_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
@@ -162,7 +165,7 @@ class HttpTransport:
                 raise _build_connection_failed(request.url, error) from error
 
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
+        return {**self._principal_params, **(params or {})} if path.startswith(API_PREFIX) else params
 
     async def _send_with_retries(
         self, build_request: Callable[[httpx.AsyncClient], httpx.Request], pauses: tuple[float, ...]
@@ -260,12 +263,14 @@ def _build_error(response: httpx.Response) -> Exception:
     if document is None and response.next_request is not None:
         return UnexpectedAnswer(
             f"{_service_url(response.url)} redirects to {_service_url(response.next_request.url)}, and the client follows no "
-            "redirects. If that is the URL of your Ringback, use it."
+            "redirects. If that is the URL of your Ringback, use it.",
+            status=response.status_code,
         )
     if document is None:
         url = _service_url(response.url)
         return UnexpectedAnswer(
-            f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}"
+            f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}",
+            status=response.status_code,
         )
     return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
 

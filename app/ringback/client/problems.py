@@ -43,6 +43,11 @@ class ConnectionFailed(ClientError):
 class UnexpectedAnswer(ClientError):
     """The response is not Ringback's."""
 
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of a response that is no success: the page of a proxy, or of another server. None for a success."""
+
 
 class Problem(ClientError):
     """Ringback rejected the request. The `detail` says what to do."""

@@ -56,11 +56,11 @@ class ServiceStatus(ClientModel):
 
 
 class PublicKey(ClientModel):
-    """An Ed25519 key that verifies `v1a` signatures: a JSON Web Key (RFC 8037)."""
+    """An Ed25519 key that verifies `v1a` signatures: a JSON Web Key (RFC 8037). A later service may have others, too."""
 
     kty: str
-    crv: str
-    x: str
+    crv: str = ""
+    x: str = ""
     """The key, base64url."""
     kid: str | None = None
     """Its thumbprint (RFC 7638)."""

@@ -47,7 +47,7 @@ class WebhookMethods(ResourceClient):
             "PUT",
             _named_path(name),
             body={"url": url, **options},
-            repeatable="secret" in options,  # a lost response would lose a generated secret
+            repeatable=options.get("secret") is not None,  # a lost response would lose a generated secret
         )
 
     async def named_webhook(self, name: str) -> webhook_models.Webhook:

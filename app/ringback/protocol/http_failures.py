@@ -31,6 +31,8 @@ REFUSAL_BYTES_MAX: Final = 1024
 """Bytes of a refusal that is a text: a sentence. A larger body is something else."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _AUTHORIZATION: Final = "authorization"
+_UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
+"""What a proxy returns while its server restarts, or to too many requests. It may have passed the request on before."""
 
 
 def send_failure_response(error: Exception) -> httpx2.Response:
@@ -142,6 +144,12 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes | None:
         if len(body) > limit:
             return None
     return bytes(body)
+
+
+def invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
+    """The code for a response that is no MCP response, by its status."""
+    is_unavailable = response.status_code in _UNAVAILABLE
+    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
 
 
 def login_required_response(failure: LoginRequired) -> httpx2.Response:

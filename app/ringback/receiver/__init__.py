@@ -18,9 +18,10 @@ In any web framework, use `verify` and `parse`:
 `callback.value_or_raise()` is what the tool returned, or an exception that names how the call ended.
 
 Delivery is at least once. `ReceiverApp` recognises duplicates by `eventId` (without one, by `webhook-id`) and the subscription
-in the signed body, or, if the body names none, the secret that verified it: in memory, or in the file of a `SQLiteInbox`, which
-also survives restarts. A process may be killed while a handler runs, and the handler then runs again: one whose effects must
-not happen twice stores the `event_id` in its own database.
+in the signed body, or, if the body names none, the secret that verified it (of a `SubscriptionRegistry`, the subscription that
+it belongs to): in memory, or in the file of a `SQLiteInbox`, which also survives restarts. A process may be killed while a
+handler runs, and the handler then runs again: one whose effects must not happen twice stores the `event_id` in its own
+database.
 
 The signature proves the sender. It does not make the content, such as a tool's result, trustworthy. It covers
 `data.subscription_id`, and not the header `x-mcp-subscription-id`. If a sender names its subscriptions in the header alone, a

@@ -247,7 +247,8 @@ class ReceiverApp:
             )
         received = ReceivedMessage(
             message_id=identify_message(message, envelope),
-            scope=compute_scope(message, envelope),
+            # Each secret of a registry belongs to one subscription, as was just checked.
+            scope=compute_scope(message, envelope, owner_of_key=None if self._registry is None else subscription_id),
             envelope=envelope,
             body=body,
         )

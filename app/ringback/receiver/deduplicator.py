@@ -10,7 +10,7 @@ from ringback.receiver.handling import Envelope
 from ringback.signing.standard_webhooks import VerifiedMessage
 
 KEY_SCOPE: Final = "key "
-"""The beginning of the scope of messages whose body names no subscription, as it is with other servers."""
+"""The beginning of the scope of messages whose body names no subscription, as it is with other servers: the key tells it."""
 FETCHED: Final = "*"
 """The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
 
@@ -29,15 +29,16 @@ def identify_message(message: VerifiedMessage, envelope: Envelope) -> str:
     return message.message_id
 
 
-def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
+def compute_scope(message: VerifiedMessage, envelope: Envelope, *, owner_of_key: str | None = None) -> str:
     """Within which copies of a message are recognised. It depends on signed facts alone.
 
     A callback of Ringback names its subscription in `data.subscription_id`: one event is handled once for each subscription.
-    For other messages, the secrets distinguish subscriptions. The header `x-mcp-subscription-id` does not count: it is
-    not signed, so a message that is sent again with another one is still a copy.
+    For other messages, the secrets distinguish subscriptions: `owner_of_key` is the one whose secret has verified the message,
+    if that is known, so that a copy with its next secret is one. The header `x-mcp-subscription-id` does not count: it is not
+    signed, so a message that is sent again with another one is still a copy.
     """
     signed = find_text(envelope.data, "subscription_id") if isinstance(envelope, Callback) else None
-    return signed or f"{KEY_SCOPE}{message.key_fingerprint}"
+    return signed or f"{KEY_SCOPE}{owner_of_key or message.key_fingerprint}"
 
 
 class Deduplicator:

@@ -55,6 +55,8 @@ class _Kept:
     subscription: EventSubscription
     secret: str = field(repr=False)
     refresh_at: datetime | None
+    planned_at: datetime
+    """When `refresh_at` was chosen. A clock that shows an earlier time was set back since."""
     failures: int = 0
     offered_secret: str | None = field(default=None, repr=False)
     """The new secret of refreshes that have failed. The server may sign with it, or with `secret`. The next refresh with a new
@@ -252,12 +254,17 @@ class EventSubscriber:
             return
         kept.failures += 1
         pause = REFRESH_BACKOFF.pause_seconds(kept.failures)
-        kept.refresh_at = self._clock() + timedelta(seconds=pause)
+        kept.planned_at = self._clock()
+        kept.refresh_at = kept.planned_at + timedelta(seconds=pause)
         log.warning("%s could not be refreshed (%r); trying again in %g s", kept.subscription.id, error, pause)
 
     def _list_due(self) -> list[_Kept]:
         now = self._clock()
-        return [kept for kept in self._kept.values() if kept.refresh_at is not None and kept.refresh_at <= now]
+        return [
+            kept
+            for kept in self._kept.values()
+            if kept.refresh_at is not None and not kept.planned_at <= now < kept.refresh_at
+        ]
 
     async def _wait_for_due(self) -> None:
         times = [kept.refresh_at for kept in self._kept.values() if kept.refresh_at is not None]
@@ -290,13 +297,15 @@ class EventSubscriber:
         return grant
 
     def _keep(self, subscription: EventSubscription, secret: str) -> None:
-        self._kept[subscription.id] = _Kept(replace(subscription), secret, self._choose_refresh_at(subscription))
+        now = self._clock()
+        self._kept[subscription.id] = _Kept(
+            replace(subscription), secret, self._choose_refresh_at(subscription, now), now
+        )
         self._changed.set()
 
-    def _choose_refresh_at(self, subscription: EventSubscription) -> datetime | None:
+    def _choose_refresh_at(self, subscription: EventSubscription, now: datetime) -> datetime | None:
         if subscription.refresh_before is None:
             return None
-        now = self._clock()
         lifetime = subscription.refresh_before - now
         if lifetime <= timedelta(0) and not self._has_warned_of_clocks:
             self._has_warned_of_clocks = True

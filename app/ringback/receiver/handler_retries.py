@@ -1,4 +1,7 @@
-"""When a handler that has failed runs again: after 1 s, 2 s, 4 s … 5 minutes, until its callback is given up after 4 days."""
+"""When a handler that has failed runs again: after 1 s, 2 s, 4 s … 5 minutes, until its callback is given up after 4 days.
+
+A callback that is older at its first try, because it waited behind another or for a start of the process, is tried for an hour.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,6 +13,8 @@ RETRY_SECONDS_MAX: Final = 300.0
 """The longest pause before a failed handler runs again."""
 GIVE_UP_SECONDS: Final = 4 * 86_400.0
 """The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
+TRIED_SECONDS_MIN: Final = 3600.0
+"""How long a callback is tried in one process before it is given up, whatever its age."""
 _BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=RETRY_SECONDS_MAX)
 
 
@@ -40,6 +45,9 @@ async def retry_until_ended(
         await sleep(next_try.pause_seconds)
 
 
-def is_given_up(since: float, now: float) -> bool:
-    """Whether a handler that fails is not tried again. `since`: when its callback arrived, or failed for the first time."""
-    return now - since >= GIVE_UP_SECONDS
+def is_given_up(since: float, now: float, *, tried_since: float) -> bool:
+    """Whether a handler that fails is not tried again. `since`: when its callback arrived, or failed for the first time.
+
+    `tried_since`: when this process tried it first.
+    """
+    return now - since >= GIVE_UP_SECONDS and now - tried_since >= TRIED_SECONDS_MIN

@@ -177,19 +177,20 @@ class InboxHandling:
         lane = self._lanes[order_key]
         try:
             while lane and self._is_open:
-                await retry_until_ended(partial(self._try_stored, order_key, lane[0]), sleep=self._sleep)
+                try_once = partial(self._try_stored, order_key, lane[0], self._get_time())
+                await retry_until_ended(try_once, sleep=self._sleep)
                 lane.popleft()
         finally:
             del self._lanes[order_key]
 
-    async def _try_stored(self, order_key: str, number: int, failures: int) -> NextTry | None:
+    async def _try_stored(self, order_key: str, number: int, tried_since: float, failures: int) -> NextTry | None:
         """Run the handler once, or give the message up. Returns None if the handler need not run again in this process."""
         if not self._is_open:
             return None
         stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
         next_try = await self._try_handler(order_key, number, stored, failures)
-        if next_try is not None and is_given_up(stored.arrived_at, self._get_time()):
-            await self._give_up(number, stored, reason="its handler has failed for four days")
+        if next_try is not None and is_given_up(stored.arrived_at, self._get_time(), tried_since=tried_since):
+            await self._give_up(number, stored, reason="it is four days old, and its handler still fails")
             return None
         return next_try if self._is_open else None
 

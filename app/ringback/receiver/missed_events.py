@@ -208,7 +208,7 @@ class MissedEvents:
         for each in failed.remove_all():
             if (error := failed.find(each.order_key) or await self._try_to_accept(each.message)) is None:
                 continue
-            if is_given_up(each.failed_at, self._get_time()):
+            if is_given_up(each.failed_at, self._get_time(), tried_since=each.failed_at):
                 log.error("Missed event %s is given up: its handler has failed for four days", each.message.message_id)
             else:
                 failed.add(replace(each, error=error))

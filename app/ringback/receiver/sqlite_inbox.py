@@ -29,8 +29,9 @@ class InboxUnavailable(Exception):
 class SQLiteInbox:
     """The inbox of one `ReceiverApp`, in one file that belongs to one process at a time.
 
-    A callback whose handler fails is handled again, after 1 s, 2 s, 4 s … 5 minutes, and given up after 4 days. Until then,
-    later callbacks of its session wait. The file is readable by its owner only, because callbacks contain resume tokens.
+    A callback whose handler fails is handled again, after 1 s, 2 s, 4 s … 5 minutes, and given up after 4 days, but not before
+    this process has tried for an hour. Until then, later callbacks of its session wait. The file is readable by its owner only,
+    because callbacks contain resume tokens.
     """
 
     def __init__(

@@ -116,6 +116,13 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert "'key' is a required property" in response["error"]
 
 
+async def arguments_that_are_not_json_are_an_error_for_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key=float("nan"))], [text("ok")])
+
+    assert read_final_text(await desk.say(agent, "go")) == "ok"
+    assert "cannot be sent as JSON" in str(model_of(agent).responses())
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     agent = desk.agent([call("slow")], [text("ok")])
     await agent.tools[0].get_tools()
@@ -151,6 +158,17 @@ async def results_are_read_once_all_calls_have_ended(desk: Desk) -> None:
 async def a_refused_call_in_a_resumable_app(desk: Desk) -> None:
     desk.is_resumable = True
     await a_refused_call_is_an_error_for_the_model_at_once(desk)
+
+
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    agent = desk.agent([call("slow")], [text("ok")])
+    await desk.say(agent, "go")
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    assert await desk.call_back(agent, 0) == "ok"
+
+    assert "has expired" in str(model_of(agent).responses())
+    assert await desk.call_back(agent, 0) is None
 
 
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:

@@ -109,6 +109,15 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def arguments_that_are_not_json_go_back_to_the_model(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow", key="\ud800"), DONE)
+
+    state = await desk.ask(graph)
+
+    assert state["messages"][-1].text == "done"
+    assert "cannot be sent as JSON" in desk.results[0].text
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     graph = await desk.graph(calls("slow"), DONE)
     desk.ringback.is_upstream_missing = True
@@ -127,6 +136,18 @@ async def a_result_is_read_once(desk: Desk) -> None:
     await desk.wake(graph, 0)
 
     assert desk.ringback.result_reads == 1
+
+
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    await desk.ask(graph)
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    state = await desk.call_back(graph, 0)
+
+    assert state["messages"][-1].text == "done"
+    assert "has expired" in desk.results[0].text
+    assert await desk.call_back(graph, 0) is None
 
 
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:

@@ -23,7 +23,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from fake_ringback import UPSTREAM, FakeRingback
 
 from ringback.agents import CallState, NotParkedYet
-from ringback.agents.openai_agents import DurableRunner, SQLiteParkedRuns
+from ringback.agents.openai_agents import DurableRunner, ParkedRunsUnavailable, SQLiteParkedRuns
 from ringback.client import Unavailable
 
 set_tracing_disabled(True)
@@ -69,6 +69,17 @@ async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
     assert desk.ringback.started == []
 
 
+async def arguments_that_are_not_json_are_an_error_for_the_model(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow", arguments='{"key": 1e999}')], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok", result
+    assert "cannot be sent as JSON" in str(outputs(model)[0])
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     runner = desk.runner()
     model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
@@ -94,6 +105,22 @@ async def a_refused_call_beside_a_parked_one_waits_with_it(desk: Desk) -> None:
     assert "'key' is a required property" in str(outputs(model)[1])
 
 
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    runner = desk.runner()
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    await runner.run(agent, "go", client_session_id="s")
+    callback = desk.ringback.callback(desk.ringback.started[0])
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    result = await runner.wake(agent, callback)
+
+    assert result is not None
+    assert result.final_output == "ok"
+    assert "has expired" in str(outputs(model))
+    assert await runner.wake(agent, callback) is None
+
+
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
     desk.ringback.ends_at_once = True
     runner = desk.runner()
@@ -104,6 +131,21 @@ async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
 
     assert result.final_output == "ok", result
     assert await runner.wake(agent, desk.ringback.callback(desk.ringback.started[0])) is None
+
+
+async def a_lease_that_cannot_be_ended_does_not_hide_the_result(desk: Desk) -> None:
+    class NoRoom(SQLiteParkedRuns):
+        async def release(self, run_id: str, token: str) -> None:
+            raise ParkedRunsUnavailable(f"No room to end the lease {token} of {run_id}.")
+
+    runner = DurableRunner(desk.ringback.client(), NoRoom(desk.folder / "runs.db"))
+    model = ScriptedModel([[call("slow")], [assistant_message("ok")]])
+    agent = Agent(name="a", model=model, tools=[*await runner.load_tools(UPSTREAM)])
+    desk.ringback.ends_at_once = True
+
+    result = await runner.run(agent, "go", client_session_id="s")
+
+    assert result.final_output == "ok"
 
 
 async def a_run_parks_again_and_again(desk: Desk) -> None:

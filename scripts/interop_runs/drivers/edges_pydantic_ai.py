@@ -88,6 +88,15 @@ async def refused_arguments_go_back_to_the_model(desk: Desk) -> None:
     assert len(desk.ringback.started) == 1
 
 
+async def arguments_that_are_not_json_go_back_to_the_model(desk: Desk) -> None:
+    agent = desk.agent([call("slow", key=float("nan"))], [call("slow", key="k")])
+
+    result = await desk.ask(agent)
+
+    assert isinstance(result.output, DeferredToolRequests)
+    assert "cannot be sent as JSON" in str(desk.read)
+
+
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
     agent = desk.agent([call("slow")], [TextPart("done")])
     desk.ringback.is_upstream_missing = True
@@ -119,6 +128,20 @@ async def results_are_read_once_all_calls_have_ended(desk: Desk) -> None:
     assert await desk.wake(agent, 1) is not None
 
     assert desk.ringback.result_reads == len(desk.ringback.started)
+
+
+async def an_expired_call_wakes_its_agent_with_an_error(desk: Desk) -> None:
+    agent = desk.agent([call()], [TextPart("done")])
+    await desk.ask(agent)
+    callback = desk.ringback.callback(desk.ringback.started[0])
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    result = await wake(agent, desk.store, callback, desk.client)
+
+    assert result is not None
+    assert result.output == "done"
+    assert "has expired" in str(desk.read)
+    assert await wake(agent, desk.store, callback, desk.client) is None
 
 
 async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:

@@ -16,6 +16,10 @@ INPUT_SCHEMA = {"type": "object", "properties": {"key": {"type": "string"}}, "re
 NOW = datetime.now(UTC).isoformat()  # noqa: TID251 - the adapters compare it with the system's clock
 
 
+class CallExpired(Exception):
+    """The fake knows that there was such a call, and nothing else of it."""
+
+
 @dataclass
 class FakeRingback:
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -24,6 +28,8 @@ class FakeRingback:
     """By call_id."""
     answers: dict[str, Any] = field(default_factory=dict)
     """By the question's key."""
+    expired: set[str] = field(default_factory=set)
+    """The ids of calls whose results are not kept any more."""
     is_down: bool = False
     """Refuses new calls with 503."""
     ends_at_once: bool = False
@@ -47,7 +53,7 @@ class FakeRingback:
         call.update(status="input_required", input_requests={key: {"method": "elicitation/create", "params": params}})
 
     def callback(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        data = {"call_id": call["id"], "client_session_id": call["client_session_id"]}
+        data = {name: call[name] for name in ("client_session_id", "correlation_id")} | {"call_id": call["id"]}
         return {"eventId": f"evt_{call['id']}", "name": "call.finished", "timestamp": NOW, "data": data}
 
     @property
@@ -65,6 +71,12 @@ class FakeRingback:
 
     def respond(self, request: httpx.Request) -> httpx.Response:
         self.requests.append((request.method, request.url.path))
+        try:
+            return self._respond(request)
+        except CallExpired:
+            return problem(410, "call-expired", "The call has expired.")
+
+    def _respond(self, request: httpx.Request) -> httpx.Response:
         match request.method, request.url.path.split("/")[2:]:
             case "GET", ["upstreams", _, "tools"]:
                 tools = [{"name": name, "description": name, "inputSchema": INPUT_SCHEMA} for name in TOOLS]
@@ -84,6 +96,8 @@ class FakeRingback:
                 raise AssertionError(unexpected)
 
     def _find(self, call_id: str) -> dict[str, Any]:
+        if call_id in self.expired:
+            raise CallExpired
         return next(call for call in self.started if call["id"] == call_id)
 
     def _start(self, request: httpx.Request) -> httpx.Response:
@@ -101,7 +115,8 @@ class FakeRingback:
             self.calls[key] = call | {"upstream": body["upstream"], "tool": body["tool"]}
             if self.ends_at_once:
                 self.end(self.calls[key])
-        return httpx.Response(202, json={"call": self.calls[key], "resume_token": "token", "webhooks": []})
+        call = self._find(self.calls[key]["id"])
+        return httpx.Response(202, json={"call": call, "resume_token": "token", "webhooks": []})
 
     def _take_answers(self, call_id: str, answers: Mapping[str, Any]) -> httpx.Response:
         if any("action" not in answer for answer in answers.values()):

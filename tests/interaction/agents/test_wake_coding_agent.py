@@ -15,7 +15,7 @@ from ringback.agents import CallState, CallStateKind
 from scripts.examples.wake_coding_agent import CannotWake, check_id, read_callback, write_prompt
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, ServiceUnderTest, running_service
+from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest, running_service
 
 SCRIPT: Final = Path(__file__).resolve().parents[3] / "scripts/examples/wake_coding_agent.py"
 SESSION: Final = "0199b2f4-7c1d-7a3e-9d55-3f6f2f0c9a11"
@@ -119,6 +119,20 @@ async def test_a_callback_that_names_another_session_than_its_calls_runs_nothing
 
     assert (code, desk.runs()) == (os.EX_DATAERR, [])
     assert "belongs to another session" in said
+
+
+async def test_the_callback_of_an_expired_call_resumes_its_session_with_that(desk: Desk) -> None:
+    """A laptop that slept for two weeks: the event is kept longer than the result."""
+    call_id = await desk.start_call()
+    await desk.service.finish_call(call_id)
+    desk.service.clock.advance(RETENTION_SECONDS + 1)
+    await desk.service.run_janitor()
+
+    assert await desk.wake(callback_of(call_id)) == (0, "")
+
+    prompt = desk.runs()[0]["words"][3]
+    assert f"The tool call {call_id} has failed." in prompt
+    assert "its result has expired" in prompt
 
 
 async def test_a_command_that_fails_runs_again_when_the_callback_comes_again(desk: Desk) -> None:

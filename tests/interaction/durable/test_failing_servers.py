@@ -20,6 +20,7 @@ from tests.support.upstreams import (
     Send,
     make_legacy_app,
     respond_with,
+    send_response,
     send_result,
     serving,
 )
@@ -106,6 +107,65 @@ async def test_a_response_to_another_request_ends_the_call(tmp_path: Path, era: 
             await caller.join_call_tool(await request_call(caller, "echo"))
 
     assert failed.value.outcome == "upstream_error"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize(
+    ("status", "content_type", "outcome"),
+    [
+        (502, "text/html", "unknown"),
+        (504, "application/json", "unknown"),
+        (500, "text/html", "upstream_error"),
+        (404, "text/plain", "upstream_error"),
+        (200, "text/html", "upstream_error"),
+    ],
+)
+async def test_a_page_of_a_proxy_is_no_error_of_the_server(
+    tmp_path: Path, era: str, status: int, content_type: str, outcome: str
+) -> None:
+    """As at a Ringback: only a JSON-RPC error is the server's, and behind a bad gateway the tool may have run."""
+    page = respond_with(status, content_type, b'{"error": {"message": "<html>Bad Gateway</html>"}}')
+    app = ControlledUpstream().app(stateless_http=era == "legacy")
+    app = OverriddenResponses(app if era == "modern" else make_legacy_app(app), {"tool:echo": page})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(CallFailed, match=f"HTTP {status} and {content_type}, which is no MCP response") as failed:
+            await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert failed.value.outcome == outcome
+    assert ("may have run" in str(failed.value)) == (outcome == "unknown")
+
+
+async def test_a_call_that_is_refused_because_of_too_many_requests_has_not_run(tmp_path: Path) -> None:
+    refusal = respond_with(429, "text/html", b"<html>Slow down</html>")
+    app = OverriddenResponses(ControlledUpstream().app(), {"tool:echo": refusal})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(CallFailed, match="too many requests") as failed:
+            await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert failed.value.outcome == "rejected"
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "server/discover"])
+@pytest.mark.parametrize(("status", "text"), [(404, b"404 page not found"), (502, b"<html>Bad Gateway</html>")])
+async def test_a_task_outlives_a_proxy_that_does_not_find_its_server_for_a_moment(
+    tmp_path: Path, method: str, status: int, text: bytes
+) -> None:
+    """Taken for the server's own word, the page would say that the task is unknown, or that only legacy is spoken."""
+    upstream, overrides = TaskUpstream(), dict[str, Any]()
+
+    async def answer_once(_: dict[str, Any], send: Send) -> None:
+        del overrides[method]
+        await send_response(send, status, "text/html", text)
+
+    async with calling(OverriddenResponses(upstream.app(), overrides), tmp_path) as (_, make_caller):
+        handle = await request_call(make_caller(), "work")
+        overrides[method] = answer_once
+        upstream.tasks["task-1"].complete_task("done")
+        result = await make_caller().join_call_tool(handle)
+
+    assert (result, overrides) == (text_result("done"), {})
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])

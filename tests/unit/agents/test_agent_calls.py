@@ -8,7 +8,16 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state, read_call_states
+from ringback.agents import (
+    AgentCalls,
+    CallStateKind,
+    derive_idempotency_key,
+    read_call_state,
+    read_call_states,
+    refuse_if_early,
+)
+from ringback.agents.agent_calls import REFUSALS
+from ringback.agents.wake_up import current_time
 from ringback.client import Conflict, InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
@@ -111,6 +120,15 @@ async def test_a_refused_start_has_a_text_for_the_model(calls: AgentCalls, servi
         await calls.park("git_log", {"below": "x"}, client_session_id="s", tool_call_id="t")
 
 
+async def test_arguments_that_are_not_json_have_a_text_for_the_model(
+    calls: AgentCalls, service: respx.MockRouter
+) -> None:
+    with pytest.raises(REFUSALS, match="`arguments` cannot be sent as JSON"):
+        await calls.park("git_log", {"below": float("nan")}, client_session_id="s", tool_call_id="t")
+
+    assert not service.calls
+
+
 async def test_the_state_of_a_working_call_needs_one_request(client: RingbackClient, service: respx.MockRouter) -> None:
     service.get(CALL_PATH).respond(json=CALL)
 
@@ -123,8 +141,9 @@ async def test_an_expired_call_has_failed(client: RingbackClient, service: respx
 
     state = await read_call_state(client, examples.CALL_ID)
 
-    assert (state.kind, state.is_final) == (CallStateKind.FAILED, True)
+    assert (state.kind, state.is_final, state.is_expired) == (CallStateKind.FAILED, True, True)
     assert "has expired" in state.text
+    refuse_if_early(state, current_time())  # its agent is not about to store it
 
 
 WAIT_PATH = "/v1/calls/wait"

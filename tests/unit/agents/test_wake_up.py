@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
-from ringback.agents.wake_up import PARKING_MINUTES_MAX
+from ringback.agents.wake_up import PARKING_MINUTES_MAX, find_tool_call
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
@@ -63,6 +63,17 @@ def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_
     refuse_if_early(ENDED, END + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
 
     assert f"{examples.CALL_ID}; its agent died" in caplog.text
+
+
+def test_the_session_is_ringback_s_and_of_an_expired_call_the_callback_s() -> None:
+    """A callback proves nothing. Of an expired call Ringback knows nothing more, and its agent would sleep for ever."""
+    wake_up = WakeUp(call_id=examples.CALL_ID, client_session_id="claimed", tool_call_id="claimed tool")
+    known = replace(ENDED, client_session_id="session-7", tool_call_id="tool-1")
+    expired = CallState(kind=CallStateKind.FAILED, call_id=examples.CALL_ID, is_expired=True)
+
+    assert find_tool_call(wake_up, known) == ("session-7", "tool-1")
+    assert find_tool_call(wake_up, ENDED) == (None, None)
+    assert find_tool_call(wake_up, expired) == ("claimed", "claimed tool")
 
 
 async def test_two_wakes_of_one_conversation_follow_each_other() -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.mocked_requests import get_last_request
 from tests.unit.client.conftest import BASE_URL
 
 Method = Callable[[Any], Awaitable[object] | AsyncGenerator[object]]
+
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 
 CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
     "call": (lambda client: client.call(""), "`call_id`"),
@@ -35,6 +38,26 @@ CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
     "wait_all": (lambda client: client.wait_all([1]), "`call_ids`"),
     "start_calls": (lambda client: client.start_calls({"upstream": "git", "tool": "git_log"}), "`calls`"),
     "publish_events": (lambda client: client.publish_events({"name": "order.paid"}), "`events`"),
+    "start_calls of texts": (lambda client: client.start_calls(["git_log"]), r"`calls\[0\]` must be a mapping"),
+    "start_calls later": (
+        lambda client: client.start_calls([{"upstream": "git", "tool": "git_log", "not_before": NEW_YEAR}]),
+        "`calls` cannot be sent as JSON: Object of type datetime",
+    ),
+    "start_call arguments": (
+        lambda client: client.start_call("git", "git_log", "main"),
+        "`arguments` must be a mapping",
+    ),
+    "start_call NaN": (
+        lambda client: client.start_call("git", "git_log", {"limit": float("nan")}),
+        "`arguments` cannot be sent as JSON: Out of range float",
+    ),
+    "start_call half a character": (
+        lambda client: client.start_call("git", "git_log", {"branch": "\ud800"}),
+        "`arguments` cannot be sent as JSON",
+    ),
+    "answer": (lambda client: client.answer("call_1", {"q": "accept"}), r"`responses\['q'\]` must be a mapping"),
+    "publish_event": (lambda client: client.publish_event("order.paid", {"at": NEW_YEAR}), "`data` cannot be sent"),
+    "publish_events of numbers": (lambda client: client.publish_events([7]), r"`events\[0\]` must be a mapping"),
     "calls": (lambda client: client.calls(outcome="tool_error"), "`outcome`"),
     "create_key scopes": (lambda client: client.create_key("alice", scopes="read"), "`scopes`"),
     "create_key upstreams": (lambda client: client.create_key("alice", upstreams="git"), "`upstreams`"),

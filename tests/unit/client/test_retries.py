@@ -1,5 +1,6 @@
 """Which requests are repeated, how often, and after which pauses."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -121,13 +122,23 @@ async def test_a_repeated_503_is_raised(client: RingbackClient, service: respx.M
     assert route.call_count == 3
 
 
+NOT_REPEATABLE: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "register_webhook": lambda client: client.register_webhook("https://agent.example/callback"),
+    "put_webhook": lambda client: client.put_webhook("agent", "https://agent.example/callback", secret=None),
+    "publish_event": lambda client: client.publish_event("order.paid", {}, id=None),
+    "publish_events": lambda client: client.publish_events([{"name": "order.paid", "data": {}, "id": None}]),
+}
+
+
+@pytest.mark.parametrize("method", NOT_REPEATABLE.values(), ids=NOT_REPEATABLE)
 async def test_requests_that_must_not_be_repeated_are_sent_once(
-    client: RingbackClient, service: respx.MockRouter
+    client: RingbackClient, service: respx.MockRouter, method: Callable[[Any], Awaitable[object]]
 ) -> None:
-    route = service.post("/v1/webhooks").mock(side_effect=CONNECTION_ERROR)
+    """A member that is None says nothing: the service chooses the event's id and the webhook's secret."""
+    route = service.route().mock(side_effect=CONNECTION_ERROR)
 
     with pytest.raises(ConnectionFailed):
-        await client.register_webhook("https://agent.example/callback")
+        await method(client)
 
     assert route.call_count == 1
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import Conflict, RingbackClient, UnexpectedAnswer
+from ringback.client import Conflict, NotFound, RingbackClient, UnexpectedAnswer
 from ringback.schemas import examples
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from tests.support.mocked_requests import get_last_request, parse_query
@@ -118,14 +118,28 @@ async def test_a_public_key_has_the_form_that_verifiers_accept(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     key = parse_signing_key(generate_signing_key(b"s" * 32))
-    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}]}
+    later: dict[str, Any] = {"kty": "AKP", "alg": "ML-DSA-44", "pub": "bXk"}
+    jwks = {"keys": [dict(key.jwk), {**key.jwk, "crv": "X25519"}, later]}
     service.get("/.well-known/mcp-webhook-jwks.json").respond(json=jwks)
 
-    ours, other = await client.public_keys()
+    ours, *others = await client.public_keys()
 
     assert ours.text == key.public_key
-    with pytest.raises(ValueError, match="not an Ed25519 key"):
-        _ = other.text
+    for other in others:
+        with pytest.raises(ValueError, match="not an Ed25519 key"):
+            _ = other.text
+
+
+async def test_a_principal_that_a_method_names_comes_before_that_of_the_client(service: respx.MockRouter) -> None:
+    route = service.delete("/v1/calls/call_1").mock(
+        return_value=httpx.Response(404, json={}, headers={"content-type": "application/problem+json"})
+    )
+
+    async with RingbackClient("http://ringback.example:8090", principal="bob") as operator:
+        with pytest.raises(NotFound):
+            await operator.erase_call("call_1", principal="alice")
+
+    assert parse_query(get_last_request(route)) == {"principal": "alice"}
 
 
 async def test_a_client_for_a_principal_names_it_in_every_request_of_the_api(service: respx.MockRouter) -> None:

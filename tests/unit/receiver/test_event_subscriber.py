@@ -12,7 +12,7 @@ from ringback.receiver import (
     EventSubscriber,
     ReceiverApp,
 )
-from ringback.receiver.event_subscriber import NEVER
+from ringback.receiver.event_subscriber import IDLE_SECONDS, NEVER
 from ringback.receiver.subscription_results import MalformedResult
 from tests.support.clock import ManualClock
 from tests.support.signed_posts import post_signed
@@ -127,6 +127,27 @@ async def test_a_subscription_that_has_lapsed_by_a_clock_ahead_of_the_server_s_i
     assert [message.partition(",")[0] for message in caplog.messages] == [
         "sub_call.finished lapsed 7 s ago by this machine's clock"
     ]
+
+
+async def test_a_subscription_is_refreshed_soon_after_a_clock_that_was_ahead_is_set_back(
+    server: EventServer, clock: ManualClock
+) -> None:
+    """Else it would lapse: by the earlier clock, its refresh is due in hours."""
+    ahead = timedelta(hours=3)
+
+    async with EventSubscriber(
+        server.request, url=URL, clock=lambda: clock.now() + ahead, sleep=clock.sleep
+    ) as subscriber:
+        await subscriber.subscribe("call.finished")
+        await _let_run()
+        ahead = timedelta(0)
+        clock.advance(IDLE_SECONDS)
+        await server.wait_for("events/subscribe", 2)
+        await _let_run()
+        clock.advance(TTL / 2 - 1)
+        await _let_run()
+
+    assert len(server.sent("events/subscribe")) == 2
 
 
 async def test_a_refresh_that_fails_is_repeated_until_it_succeeds(

@@ -93,6 +93,37 @@ async def test_a_handler_that_fails_for_four_days_is_given_up_and_the_next_callb
     ]
 
 
+async def test_a_callback_that_waited_four_days_behind_another_is_not_given_up_at_its_first_failure(
+    tmp_path: Path,
+) -> None:
+    handler, time = Handler(*(NotReady(86_400) for _ in range(5)), RuntimeError("a moment")), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        for event_id in ("evt_1", "evt_2"):
+            await post_signed(app, make_event_body(event_id, client_session_id="s1"))
+        await handler.wait_until_handled(1)
+
+    assert handler.tried == [*["evt_1"] * 5, "evt_2", "evt_2"]
+
+
+async def test_a_callback_whose_process_was_away_for_days_is_tried_for_an_hour_and_then_given_up(
+    tmp_path: Path,
+) -> None:
+    app = make_app(tmp_path, never)
+    await app.open()
+    for event_id in ("evt_1", "evt_2"):
+        await post_signed(app, make_event_body(event_id, client_session_id="s1"))
+    await abandon(app)
+
+    handler, time = Handler(*(RuntimeError("full") for _ in range(21))), FakeTime()
+    time.now += timedelta(days=5)
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await handler.wait_until_handled(1)
+
+    assert handler.tried == [*["evt_1"] * 21, "evt_2"]
+    assert sum(time.pauses) == pytest.approx(3600, abs=RETRY_SECONDS_MAX)
+
+
 async def test_the_callbacks_of_a_session_keep_their_order_across_failures_and_restarts(tmp_path: Path) -> None:
     app = make_app(tmp_path, never)
     await app.open()

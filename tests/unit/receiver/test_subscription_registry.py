@@ -1,10 +1,13 @@
 """Secrets of several subscriptions, also before the server has named their ids."""
 
+from pathlib import Path
+
 import pytest
 
-from ringback.receiver import Callback, Gap, ReceiverApp, SubscriptionRegistry, Terminated
+from ringback.receiver import Callback, Gap, ReceiverApp, SQLiteInbox, SubscriptionRegistry, Terminated
 from ringback.receiver.subscription_registry import SECRETS_OF_ONE_MAX, UNBOUND_SECRETS_MAX
 from ringback.signing.secrets import InvalidSecret, generate_secret
+from tests.support import inbox_receivers
 from tests.support.signed_posts import NOW, make_event_body, post_signed
 
 FIRST, SECOND, THIRD = (generate_secret(bytes([number]) * 32) for number in (1, 2, 3))
@@ -101,6 +104,23 @@ async def test_a_message_of_one_subscription_is_no_message_of_another(
 
     assert answer.status_code == 400
     assert handler.handled == []
+
+
+async def test_a_copy_that_is_signed_with_the_next_secret_of_its_subscription_is_handled_once(
+    registry: SubscriptionRegistry, tmp_path: Path
+) -> None:
+    """A subscriber has a new secret at each start of its process, and its inbox outlives both."""
+    handler = inbox_receivers.Handler()
+    for number, secret in enumerate([FIRST, SECOND], start=1):
+        registry.bind("sub_1", secret)
+        inbox = SQLiteInbox(tmp_path / "inbox.db")
+        async with ReceiverApp(registry, on_callback=handler.handle, inbox=inbox, clock=lambda: NOW) as app:
+            for event_id in ("evt_1", f"evt_of_start_{number}"):
+                answer = await post_signed(app, make_event_body(event_id), secret=secret, subscription_id="sub_1")
+                assert answer.status_code == 204
+            await handler.wait_until_handled(1 + number)
+
+    assert handler.handled == ["evt_1", "evt_of_start_1", "evt_of_start_2"]
 
 
 async def test_the_notices_of_a_subscription_reach_the_application(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 from ringback.asyncio_tasks import end_tasks
-from ringback.client.durable.errors import DurableCallError
+from ringback.client.durable.errors import DurableCallError, UnknownHandle
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
 from ringback.client.models import LOGIN_REQUEST_KEY
@@ -125,7 +125,7 @@ class CallRunner:
 
     def _release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""
-        if self._user_count > 0 or self.holds_connection:
+        if self._user_count > 0 or self.holds_connection or self.call.has_unsaved_end:
             return
         if self._task is not None:
             self._task.cancel()
@@ -136,3 +136,6 @@ class CallRunner:
         if (task := self._task) is not None:
             task.cancel()
             await asyncio.wait([task])
+        elif self.call.has_unsaved_end:
+            with suppress(UnknownHandle):
+                await self.call.refresh()

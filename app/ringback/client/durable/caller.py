@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ringback.client.arguments import list_items
+from ringback.client.arguments import check_json, list_items
 from ringback.client.client import RingbackClient
 from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.clock import DurableClock, SystemDurableClock
@@ -27,7 +27,7 @@ from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
-from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
+from ringback.client.durable.record import CallRecord, CallRequest, Completion
 from ringback.client.durable.ringback_target import RingbackTarget
 from ringback.client.durable.runner_registry import RunnerRegistry
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
@@ -118,7 +118,8 @@ class DurableCaller:
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
         sent, and `NotRejoinable` is raised. Raises also `CallNotStarted`, `StartUnknown` and `IdempotencyConflict`.
         """
-        require_json(arguments or {})
+        # Before anything is stored: a state has null in the place of NaN, so a join would start the call with other arguments.
+        check_json({"arguments": arguments or {}, "callback": callback, "timeout_seconds": timeout_seconds})
         if idempotency_key == "":
             raise InvalidArgument("The idempotency key is empty.")
         request = CallRequest(
@@ -288,6 +289,7 @@ class DurableCaller:
     async def answer_call_tool(self, handle: CallHandle | str, responses: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer the tool's requests for input with ElicitResults, by the keys of `InputRequired.input_requests`."""
         async with self._runners.using(handle) as runner:
+            check_json({"responses": dict(responses)})
             record = runner.call.record
             if unknown := sorted(set(responses) - set(record.input_requests)):
                 asked = ", ".join(sorted(record.input_requests)) or "nothing"

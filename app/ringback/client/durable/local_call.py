@@ -5,6 +5,7 @@ target ──report_progress, keep_position──▶ joins at once; the state at
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -14,8 +15,10 @@ from ringback.client.durable.clock import RETRY_BACKOFF, DurableClock
 from ringback.client.durable.errors import UnknownHandle
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.record import CallRecord, Completion, Position
+from ringback.client.durable.record import CallRecord, Completion, PlainPosition, Position
 from ringback.client.models import Progress
+
+log = logging.getLogger(__name__)
 
 SAVE_SECONDS: Final = 1.0
 """The interval between two writes of progress and stream positions, as in the service."""
@@ -222,13 +225,42 @@ class LocalCall:
             "input_responses": {},
             "answered_keys": (),
         }
-        await self._save_with_retries(lambda _: end, failures_max=LASTING_ATTEMPTS_MAX)
+        try:
+            await self._save_with_retries(lambda _: end, failures_max=LASTING_ATTEMPTS_MAX)
+        except UnknownHandle:
+            raise
+        except Exception:
+            if not isinstance(self.record.position, PlainPosition):  # else the response came to this process alone
+                raise
+            log.exception(
+                "The end of call %s cannot be written: until it is, only this process knows it", self.handle.id
+            )
+            self.record = self.record.model_copy(update=end)
+            self._unsaved |= end
+            self.notify_joins()
         self.started.set()
 
+    @property
+    def has_unsaved_end(self) -> bool:
+        """Whether only this process knows the end, because the state could not be written."""
+        return "completion" in self._unsaved
+
     async def refresh(self) -> None:
-        """Read what another process wrote."""
-        async with self._writing:
-            await self._update(lambda record: record)
+        """Read what another process wrote, or write the end that only this process knows. Raises `UnknownHandle`."""
+        if self.has_unsaved_end:
+            await self._save_end()
+        else:
+            async with self._writing:
+                await self._update(lambda record: record)
+
+    async def _save_end(self) -> None:
+        try:
+            await self.save_rest()
+        except UnknownHandle:
+            self._unsaved.clear()
+            raise
+        except Exception as error:  # noqa: BLE001 - the next join tries again
+            log.warning("The end of call %s still cannot be written: %s", self.handle.id, error)
 
     async def _update(self, change: Callable[[CallRecord], CallRecord], *, reports_own: bool = False) -> None:
         record = await self._journal.update(self.handle.id, change)

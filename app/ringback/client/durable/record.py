@@ -39,17 +39,6 @@ class CallRequest(RecordPart):
         return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
 
-def require_json(arguments: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for arguments that no request can carry, before anything of the call is stored.
-
-    Pydantic writes NaN and infinity as null, so a stored call would be started with other arguments.
-    """
-    try:
-        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"The arguments are not JSON: {error}") from None
-
-
 class RingbackPosition(RecordPart):
     kind: Literal["ringback"] = "ringback"
     call_id: str

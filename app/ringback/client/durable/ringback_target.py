@@ -39,6 +39,8 @@ class RingbackTarget:
     def __init__(self, url: str = "", *, api_key: str | None = None, client: RingbackClient | None = None) -> None:
         self._owns_client = client is None
         self._client = client or RingbackClient(url, api_key=api_key)
+        self._has_answered = False
+        """Whether this service has answered before: a page of a proxy then comes while it restarts."""
         self.url = without_secrets(self._client.base_url)
 
     def check_request(self, request: CallRequest) -> None:
@@ -61,11 +63,17 @@ class RingbackTarget:
             try:
                 await self._follow_call(call)
                 failures = 0
-            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
+            except (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer) as error:
+                if not self._may_pass(error):
+                    raise
                 failures += 1
                 asked = getattr(error, "retry_after_seconds", None) or 0.0
                 pause = max(RETRY_BACKOFF.pause_seconds(failures), asked)
                 await call.clock.sleep(min(pause, RETRY_BACKOFF.longest_seconds))
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether the same request may succeed later: not after a response that this client cannot read."""
+        return not isinstance(error, UnexpectedAnswer) or (self._has_answered and error.status is not None)
 
     async def cancel_call(self, call: LocalCall) -> None:
         if call.record.position is None:
@@ -101,6 +109,7 @@ class RingbackTarget:
             raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
         except (ConnectionFailed, UnexpectedAnswer) as error:
             raise StartUnknown(f"{error} {_REPEATABLE}", call.handle) from error
+        self._has_answered = True
         # The secret of the callback is not needed any more.
         await call.save(
             position=RingbackPosition(call_id=started.call.id), request=request.model_copy(update={"callback": None})
@@ -112,7 +121,9 @@ class RingbackTarget:
         position = _get_position(call)
         if position is None:
             return
-        await self._save_call(call, await self._client.call(position.call_id))
+        found = await self._client.call(position.call_id)
+        self._has_answered = True
+        await self._save_call(call, found)
         cursor = position.events_cursor
         while call.record.completion is None and not call.record.input_requests:
             began = call.clock.monotonic()

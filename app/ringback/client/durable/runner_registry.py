@@ -1,6 +1,7 @@
 """The runners of one caller: one for each call that a request, a join or an open connection needs at the moment."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -17,12 +18,17 @@ from ringback.client.durable.target import CallTarget
 class RunnerRegistry:
     def __init__(self, target: CallTarget, journal: CallJournal, clock: DurableClock, *, holder: str) -> None:
         """`holder` names this caller in the leases of its calls."""
-        self.holder = holder
+        self._holder = holder
         self._target = target
         self._journal = journal
         self._clock = clock
         self._runners: dict[str, CallRunner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def holder(self) -> str:
+        """Names this caller in this process: a forked one has a copy, and gets no responses to its requests."""
+        return f"{self._holder}-{os.getpid()}"
 
     def __len__(self) -> int:
         return len(self._runners)

@@ -32,6 +32,7 @@ from ringback.protocol.http_failures import (
     WRITE_TIMEOUT_SECONDS,
     error_response,
     find_refusal,
+    invalid_response_code,
     login_required_response,
     read_bounded,
     read_failure_response,
@@ -82,8 +83,6 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
     TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
     TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
 }
-_UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
-"""What a proxy returns while its server restarts, or to too many requests. It may have passed the request on before."""
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
@@ -219,7 +218,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if encoded:
             message += f", content-encoding {encoding[:64]}, though its request accepts none"
         return error_response(
-            _invalid_response_code(response), f"The upstream answered with {message}, which is no MCP answer."
+            invalid_response_code(response), f"The upstream answered with {message}, which is no MCP answer."
         )
 
     def _check_event_stream(
@@ -383,12 +382,7 @@ def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:
 
 def _invalid_response(response: httpx2.Response) -> httpx2.Response:
     message = f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
-    return error_response(_invalid_response_code(response), message)
-
-
-def _invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
-    is_unavailable = response.status_code in _UNAVAILABLE
-    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
+    return error_response(invalid_response_code(response), message)
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:

@@ -34,7 +34,7 @@ async def open_breaking_connection(*_: Any) -> AsyncGenerator[tuple[None, Any]]:
         yield None, lambda: None
 
 
-async def negotiate_nothing(*_: Any) -> None:
+async def negotiate_nothing(*_: Any, **__: Any) -> None:
     pass
 
 

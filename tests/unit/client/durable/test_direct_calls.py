@@ -7,7 +7,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from ringback.client.durable import DurableClock, MemoryRequestState
+from ringback.client import InvalidArgument
+from ringback.client.durable import DurableCaller, DurableClock, McpTarget, MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
 from ringback.client.durable.direct import calls, legacy_tasks, tasks
 from ringback.client.durable.direct.connection import DirectConnection
@@ -156,6 +157,22 @@ async def test_answers_of_two_processes_to_two_questions_of_a_round_are_both_kep
 
     assert second.record.input_requests == {}
     assert second.record.input_responses == {"a": ACCEPTED, "b": ACCEPTED}
+
+
+async def test_an_answer_that_is_not_json_is_refused_and_not_stored() -> None:
+    """The state would have null in the place of NaN, and the tool would get another answer."""
+    position = RoundPosition(request_state=None, round=1)
+    record = RECORD.model_copy(update={"position": position, "input_requests": QUESTIONS})
+    state = MemoryRequestState()
+    await CallJournal(state).create(record)
+    answer = {"a": {"action": "accept", "content": {"amount": float("nan")}}}
+
+    async with DurableCaller(McpTarget(record.handle.target), state=state) as caller:
+        with pytest.raises(InvalidArgument, match="`responses` cannot be sent as JSON"):
+            await caller.answer_call_tool(record.handle, answer)
+        (listed,) = await caller.list_calls()
+
+    assert set(listed.input_requests) == {"a", "b"}
 
 
 async def test_an_answer_that_comes_after_another_to_the_same_question_does_not_replace_it() -> None:

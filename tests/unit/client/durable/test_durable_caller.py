@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import ConnectionFailed, RingbackClient
+from ringback.client import ConnectionFailed, InvalidArgument, RingbackClient, UnexpectedAnswer
 from ringback.client.durable import (
     CallCancelled,
     CallHandle,
@@ -82,6 +82,43 @@ async def test_a_start_that_only_a_proxy_answered_is_unknown_and_its_handle_star
         with pytest.raises(StartUnknown, match="not as Ringback") as raised:
             await caller.request_call_tool("echo", upstream="demo")
         assert await caller.join_call_tool(raised.value.handle, timeout_seconds=WAIT_SECONDS) is not None
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/calls/{}", "/v1/calls/{}/result"])
+async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(path: str) -> None:
+    """As with `events(follow=True)`: the call goes on, and so does the join of the service that has answered before."""
+    pages = [httpx.Response(404, html="<h1>default backend</h1>"), httpx.Response(500, html="<h1>Oops</h1>")]
+    has_ended = False
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        nonlocal has_ended
+        if request.method == "POST":
+            return STARTED
+        if request.url.path == path.format(CALL["id"]) and pages:
+            return pages.pop(0)
+        if request.url.path == "/v1/events":
+            has_ended = True
+            return httpx.Response(200, json={"events": [], "cursor": "c", "truncated": True})
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, json=RESULT)
+        return httpx.Response(200, json=examples.FINISHED_CALL if has_ended else CALL)
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+        assert await caller.join_call_tool(handle) == RESULT
+
+    assert pages == []
+
+
+async def test_a_response_that_is_not_ringback_s_ends_a_join_whose_service_has_never_answered_here() -> None:
+    """The URL may be wrong, or the service newer than this client: nothing changes that later."""
+    state = MemoryRequestState()
+    async with create_caller(start_or_read, state) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo")
+    for page in (httpx.Response(404, html="<h1>Wiki</h1>"), httpx.Response(200, html="<h1>Wiki</h1>")):
+        async with create_caller(lambda _, page=page: page, state) as other:
+            with pytest.raises(UnexpectedAnswer):
+                await other.join_call_tool(handle)
 
 
 class RefusedElsewhere(MemoryRequestState):
@@ -296,8 +333,16 @@ async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> 
 async def test_arguments_that_are_not_json_are_refused_and_nothing_is_stored(value: object) -> None:
     """Pydantic writes NaN as null, so a later join would start the tool with other arguments."""
     async with create_caller(start_or_read) as caller:
-        with pytest.raises(ValueError, match="The arguments are not JSON"):
+        with pytest.raises(ValueError, match="`arguments` cannot be sent as JSON"):
             await caller.request_call_tool("git_log", {"repo_path": [value]}, upstream="git", idempotency_key="k")
+        assert list(await caller.list_calls()) == []
+
+
+@pytest.mark.parametrize("options", [{"timeout_seconds": float("nan")}, {"callback": {"url": float("nan")}}])
+async def test_options_that_are_not_json_are_refused_and_nothing_is_stored(options: dict[str, Any]) -> None:
+    async with create_caller(start_or_read) as caller:
+        with pytest.raises(InvalidArgument, match=f"`{next(iter(options))}` cannot be sent as JSON"):
+            await caller.request_call_tool("git_log", upstream="git", **options)
         assert list(await caller.list_calls()) == []
 
 

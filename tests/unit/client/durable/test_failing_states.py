@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ringback.client.durable import MemoryRequestState, StoredState
-from ringback.client.durable.local_call import LocalCall
+import pytest
+
+from ringback.client.durable import MemoryRequestState, StateUnavailable, StoredState, UnknownHandle
+from ringback.client.durable.local_call import LASTING_ATTEMPTS_MAX, LocalCall
 from ringback.client.durable.record import Completion
 from ringback.client.models import Progress
 from tests.support.limits import WAIT_SECONDS
-from tests.support.plain_durable_callers import create_plain_caller
+from tests.support.plain_durable_callers import count_runners, create_plain_caller
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 DONE = Completion(outcome="result", result=RESULT)
+LOST = Completion(outcome="unknown")
 PROGRESS = '"progress":{'
 
 
@@ -83,6 +86,66 @@ async def test_progress_only_rises_even_if_the_target_sends_earlier_progress_aga
 
 async def test_a_result_that_cannot_be_written_for_a_moment_is_not_lost() -> None:
     await assert_joined(lambda call: call.complete(DONE), BrieflyBrokenState('"outcome"'))
+
+
+class FullState(MemoryRequestState):
+    """Has no room for the end of a call, until the test makes some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = True
+        self.is_given_up = asyncio.Event()
+        """Set once the end of a call is not written again by itself."""
+        self._refusals = 0
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        if self.is_full and '"outcome"' in state.text:
+            self._refusals += 1
+            if self._refusals > LASTING_ATTEMPTS_MAX:
+                self.is_given_up.set()
+            raise StateUnavailable("database or disk is full")
+        return await super().write(state, replaces=replaces)
+
+
+async def test_a_result_for_which_the_disk_has_no_room_is_returned_here_and_written_once_it_has() -> None:
+    """The response came to this process, and no server sends it a second time."""
+    state = FullState()
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(lambda call: call.complete(DONE), state) as caller:
+        handle = await caller.request_call_tool("work")
+        assert await caller.join_call_tool(handle) == RESULT
+        assert await caller.join_call_tool(handle) == RESULT
+
+        state.is_full = False
+        assert await caller.join_call_tool(handle) == RESULT
+        async with create_plain_caller(lambda call: call.complete(LOST), state) as other:
+            assert await other.join_call_tool(handle) == RESULT
+
+        assert count_runners(caller) == 0
+
+
+async def test_a_result_for_which_no_join_waited_is_kept_and_written_when_its_caller_is_closed() -> None:
+    state = FullState()
+    async with asyncio.timeout(WAIT_SECONDS):
+        async with create_plain_caller(lambda call: call.complete(DONE), state) as caller:
+            handle = await caller.request_call_tool("work")
+            await state.is_given_up.wait()
+            assert await caller.join_call_tool(handle) == RESULT
+            state.is_full = False
+        async with create_plain_caller(lambda call: call.complete(LOST), state) as other:
+            assert await other.join_call_tool(handle) == RESULT
+
+
+async def test_a_call_that_is_forgotten_while_the_disk_has_no_room_for_its_result_is_unknown() -> None:
+    state = FullState()
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(lambda call: call.complete(DONE), state) as caller:
+        handle = await caller.request_call_tool("work")
+        assert await caller.join_call_tool(handle) == RESULT
+
+        await caller.forget_call(handle)
+        with pytest.raises(UnknownHandle):
+            await caller.join_call_tool(handle)
+
+        assert count_runners(caller) == 0
 
 
 async def assert_joined(respond: Callable[[LocalCall], Awaitable[None]], state: BrieflyBrokenState) -> None:

@@ -1,8 +1,11 @@
 """Leases in the state: who may send the request of a call, as several callers read and write it."""
 
 import asyncio
+import subprocess
+import sys
 from datetime import UTC, datetime
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 import pytest
 
@@ -10,6 +13,7 @@ from ringback.client.durable import CallHandle, CallNotStarted, DurableCaller, M
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.record import CallRecord, CallRequest, PlainPosition
+from tests.support.limits import WAIT_SECONDS
 
 REQUEST = CallRequest(tool="pay", idempotency_key="k")
 RECORD = CallRecord(
@@ -139,3 +143,35 @@ async def test_a_start_that_failed_does_not_delete_the_call_that_another_process
             await caller.request_call_tool("pay", idempotency_key="k")
 
         assert [call.status for call in await caller.list_calls()] == ["starting"]
+
+
+FORKED: Final = """
+import asyncio, os, sys
+from ringback.client.durable import SQLiteRequestState
+from ringback.client.durable.record import CallRecord
+from tests.support.plain_durable_callers import create_plain_caller
+
+state = SQLiteRequestState(sys.argv[1])
+caller = create_plain_caller(lambda _: asyncio.Event().wait(), state)
+if (child := os.fork()) == 0:
+    asyncio.run(caller.request_call_tool("work"))
+    os._exit(0)
+os.waitpid(child, 0)
+asyncio.run(caller.request_call_tool("work"))
+first, second = (CallRecord.model_validate_json(each.text) for each in asyncio.run(state.list_states()))
+print(first.lease_holder != second.lease_holder)
+"""
+
+
+def test_a_forked_process_does_not_take_the_leases_of_its_parent_for_its_own(tmp_path: Path) -> None:
+    """A worker of a web server that is forked with a caller would say that a call is lost, while another waits for it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path / "calls.db")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+        cwd=Path(__file__).resolve().parents[4],
+    )
+
+    assert (ran.stdout, ran.stderr) == ("True\n", "")

@@ -235,7 +235,8 @@ class DirectCalls:
     # -- connections --
 
     async def _run(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
-        await use_connection(self._server, work, handle=call.handle, rejoined=rejoined)
+        expects_modern = isinstance(call.record.position, TaskPosition | RoundPosition)
+        await use_connection(self._server, work, handle=call.handle, rejoined=rejoined, expects_modern=expects_modern)
 
     async def _run_in_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
         """Servers with authorization let any session read a task, so one that lost its session is polled in a new one."""

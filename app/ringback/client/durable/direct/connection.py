@@ -49,8 +49,11 @@ async def use_connection(
     *,
     handle: CallHandle,
     rejoined: LegacySessionId | None = None,
+    expects_modern: bool = False,
 ) -> T:
     """Connect, negotiate or rejoin, and do the work for the call. Raises `RequestFailed`, and what the work raises.
+
+    `expects_modern` says that the server spoke 2026-07-28 before, and that the work is about what it keeps in that protocol.
 
     The SDK's task groups would wrap these exceptions, so none of them leaves its contexts. What the work has returned or raised
     counts, also if the connection breaks while it is closed.
@@ -60,7 +63,7 @@ async def use_connection(
     try:
         async with _open_connection(server, handle, rejoined) as (session, make_connection):
             try:
-                await _negotiate(session, rejoined)
+                await _negotiate(session, rejoined, expects_modern=expects_modern)
                 outcome.append(await work(make_connection()))
             except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
                 problem = error
@@ -126,7 +129,7 @@ def _make_http_client(
     )
 
 
-async def _negotiate(session: ClientSession, rejoined: LegacySessionId | None) -> None:
+async def _negotiate(session: ClientSession, rejoined: LegacySessionId | None, *, expects_modern: bool) -> None:
     if rejoined is not None:
         session.adopt(
             mcp_types.InitializeResult(
@@ -138,7 +141,7 @@ async def _negotiate(session: ClientSession, rejoined: LegacySessionId | None) -
         return
     try:
         with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
-            await _discover_or_initialize(session)
+            await _discover_or_initialize(session, expects_modern=expects_modern)
     except TimeoutError:
         raise RequestNotSent(f"The server did not negotiate within {HANDSHAKE_TIMEOUT_SECONDS:.0f} s.") from None
     except MCPError as error:
@@ -150,11 +153,14 @@ async def _negotiate(session: ClientSession, rejoined: LegacySessionId | None) -
         raise InvalidUpstreamResponse("The server does not negotiate as an MCP server does. Is this its URL?") from None
 
 
-async def _discover_or_initialize(session: ClientSession) -> None:
+async def _discover_or_initialize(session: ClientSession, *, expects_modern: bool) -> None:
+    """The legacy handshake follows if the server refuses the modern one. A proxy's answer to it, or none, is no refusal."""
     try:
         await session.discover()
     except MCPError as error:
-        if isinstance(to_request_error(error.error), RequestNotSent):
+        failure = to_request_error(error.error)
+        is_refused = isinstance(failure, UpstreamError)
+        if isinstance(failure, RequestNotSent) or (expects_modern and not is_refused):
             raise
     except (ValidationError, RuntimeError):
         pass  # it responded without a modern version

@@ -5,15 +5,18 @@ The response to a request is its own: a server that sends that of another reques
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import RequestId
+from mcp_types import JSONRPCError, RequestId
+from pydantic import ValidationError
 
 from ringback.client.durable.direct.matching_events import MatchingEvents, parse_object
 from ringback.protocol.http_failures import (
     error_response,
+    invalid_response_code,
     names_unknown_session,
     read_bounded,
     read_failure_response,
@@ -30,8 +33,14 @@ from ringback.protocol.transport_errors import (
 )
 
 _TOOL_CALL: Final = "tools/call"
+_JSON: Final = "application/json"
+CONTENT_TYPE_LENGTH_MAX: Final = 64
+"""The characters of a foreign response's type that its error names."""
 _LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _OF_ANOTHER_REQUEST: Final = "The server sent the response to another request."
+_TOO_MANY_REQUESTS: Final = (
+    "The server, or a proxy before it, refused the request unread: it has too many requests (HTTP 429)."
+)
 
 
 class ConfiningTransport(httpx2.AsyncBaseTransport):
@@ -61,7 +70,7 @@ class ConfiningTransport(httpx2.AsyncBaseTransport):
         if _is_event_stream(response):
             return _with_events_of(response, sent_id, replacement=_encode_error_event())
         try:
-            return await _check_response(request, response)
+            return await _check_response(request, response, sent_id)
         except Exception as error:  # noqa: BLE001 - the same boundary, for a body that ends early
             return read_failure_response(error)
         finally:
@@ -76,8 +85,12 @@ class ConfiningTransport(httpx2.AsyncBaseTransport):
         return request_id
 
 
+def _content_type(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def _is_event_stream(response: httpx2.Response) -> bool:
-    return response.is_success and response.headers.get("content-type", "").startswith("text/event-stream")
+    return response.is_success and _content_type(response) == "text/event-stream"
 
 
 def _with_events_of(
@@ -95,7 +108,9 @@ def _encode_error_event() -> bytes:
     return f"data: {json.dumps(error)}\n\n".encode()
 
 
-async def _check_response(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+async def _check_response(
+    request: httpx2.Request, response: httpx2.Response, sent_id: RequestId | None
+) -> httpx2.Response:
     if (rejection := reject_by_status(request, response)) is not None:
         return rejection
     body = await read_bounded(response, RESULT_BYTES_MAX)
@@ -103,9 +118,35 @@ async def _check_response(request: httpx2.Request, response: httpx2.Response) ->
         return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(RESULT_BYTES_MAX))
     if names_unknown_session(request, response, body):
         return session_not_found_response()
+    if sent_id is not None and not response.has_redirect_location and not _is_mcp_response(response, body):
+        return _reject_foreign_response(response)
     if response.is_success and await _is_for_another_request(request, body):
         return error_response(TransportErrorCode.INVALID_RESPONSE, _OF_ANOTHER_REQUEST)
     return httpx2.Response(response.status_code, headers=_kept_headers(response), content=body)
+
+
+def _is_mcp_response(response: httpx2.Response, body: bytes) -> bool:
+    """Whether the SDK finds the server's own words in it. For any other it would make up a JSON-RPC error of the server."""
+    if _content_type(response) != _JSON:
+        return False
+    if response.is_success:
+        return True  # the SDK says so itself if it cannot parse it
+    try:
+        JSONRPCError.model_validate_json(body)
+    except ValidationError:
+        return False
+    return True
+
+
+def _reject_foreign_response(response: httpx2.Response) -> httpx2.Response:
+    """For a page of a proxy, or of a server that does not speak MCP at this URL."""
+    if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        return error_response(TransportErrorCode.NOT_SENT, _TOO_MANY_REQUESTS)
+    kind = _content_type(response)[:CONTENT_TYPE_LENGTH_MAX]
+    described = f"HTTP {response.status_code}" + (f" and {kind}" if kind else "")
+    return error_response(
+        invalid_response_code(response), f"The server answered with {described}, which is no MCP response."
+    )
 
 
 async def _is_for_another_request(request: httpx2.Request, body: bytes) -> bool:
