@@ -65,15 +65,14 @@ class AuthenticatedRoute(APIRoute):
             if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
             require_strict_query(rules, request.query_params.multi_items())
-            if self.body_field is None:
-                return await handle(request)
-            strict = StrictJsonRequest(request.scope, request.receive)
-            if is_body_optional and not await strict.body():
-                return await handle(strict)
-            require_json_content_type(request.headers.get("content-type"))
-            await strict.services.body_admission.admit_body(strict.caller.principal, await strict.body())
-            await strict.json()
-            return await handle(strict)
+            if self.body_field is not None:
+                request = StrictJsonRequest(request.scope, request.receive)
+                if not is_body_optional or await request.body():
+                    await request.require_json()
+            response = await handle(request)
+            # What belongs to the caller stays in no cache, also behind a proxy that adds the API key itself.
+            response.headers.setdefault("Cache-Control", "no-store")
+            return response
 
         return handle_authenticated
 
@@ -95,6 +94,12 @@ class StrictJsonRequest(Request):
     def services(self) -> Services:
         services: Services = self.app.state.services
         return services
+
+    async def require_json(self) -> None:
+        """Raise the error of a body that is no JSON, or that the principal may not send now."""
+        require_json_content_type(self.headers.get("content-type"))
+        await self.services.body_admission.admit_body(self.caller.principal, await self.body())
+        await self.json()
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):

@@ -26,8 +26,6 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=AuthenticatedRo
 
 KeyIdPath = Annotated[str, Path(description="A key's id.", examples=[examples.KEY_ID])]
 _DEFAULT_ROTATE_BODY = RotateKeyBody()
-_NO_STORE = {"Cache-Control": "no-store"}
-"""A response with a key must not stay in a cache."""
 
 
 @router.post("", status_code=201, responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS))
@@ -40,7 +38,7 @@ async def create_key(
     """
     services.operators.require_admin(caller, operation="create_key", principal=body.principal)
     key, text = await services.api_keys.create_key(body.principal, **body.to_new_key(), caller=caller)
-    response.headers.update({"Location": f"/v1/keys/{key.id}", **_NO_STORE})
+    response.headers["Location"] = f"/v1/keys/{key.id}"
     return CreatedKeyView.from_created(key, text)
 
 
@@ -76,7 +74,7 @@ async def rotate_key(
     rotated = await services.api_keys.rotate_key(
         key_id, overlap_seconds=body.overlap_seconds, lifetime_seconds=body.expires_in_seconds, caller=caller
     )
-    response.headers.update({"Location": f"/v1/keys/{rotated.key.id}", **_NO_STORE})
+    response.headers["Location"] = f"/v1/keys/{rotated.key.id}"
     return RotatedKeyView.from_rotated(rotated)
 
 

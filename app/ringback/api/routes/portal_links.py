@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
@@ -21,7 +21,6 @@ from ringback.schemas.portal_links import (
 
 router = APIRouter(prefix="/v1/portal-links", tags=["portal links"], route_class=AuthenticatedRoute)
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _DEFAULT_BODY = CreatePortalLinkBody()
 
 
@@ -33,7 +32,6 @@ _DEFAULT_BODY = CreatePortalLinkBody()
 async def create_portal_link(
     services: ServicesDep,
     caller: OwnerCallerDep,
-    response: Response,
     body: CreatePortalLinkBody = _DEFAULT_BODY,
 ) -> CreatedPortalLinkView:
     """Create a link that shows your pages of the dashboard, or those of one client session, to people without a key.
@@ -45,7 +43,6 @@ async def create_portal_link(
     created = await services.portal_links.create_link(
         caller, client_session_id=body.client_session_id, lifetime_seconds=body.expires_in_seconds
     )
-    response.headers.update(_NO_STORE)
     return CreatedPortalLinkView.from_created(created)
 
 

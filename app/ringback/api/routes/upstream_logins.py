@@ -1,6 +1,6 @@
 """Logins to upstreams over REST: start one, complete it, sign out."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
@@ -18,8 +18,6 @@ router = APIRouter(prefix="/v1/upstreams/{name}/login", tags=["upstreams"], rout
 
 _ERRORS = (*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.LoginNotCompleted, errors.ShuttingDown)
 _DEFAULT_BODY = StartLoginBody()
-_NO_STORE = {"Cache-Control": "no-store"}
-"""The response contains a secret of the login."""
 
 
 @router.post(
@@ -31,7 +29,6 @@ async def start_login(
     name: UpstreamName,
     services: ServicesDep,
     caller: CallerDep,
-    response: Response,
     body: StartLoginBody = _DEFAULT_BODY,
 ) -> StartedLoginView:
     """Begin to sign in to an upstream in a browser (OAuth). Complete it within ten minutes with the same key.
@@ -40,7 +37,6 @@ async def start_login(
     a front end of your own, send the user to `login_url` of the upstream instead (`GET /v1/upstreams`).
     """
     started = await services.upstream_logins.start_login(caller, name, redirect_uri=body.redirect_uri, scope=body.scope)
-    response.headers.update(_NO_STORE)
     return StartedLoginView.from_started(started)
 
 
