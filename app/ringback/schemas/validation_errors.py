@@ -62,14 +62,16 @@ def describe_reasons(errors: Iterable[Mapping[str, Any]], types: Sequence[Any], 
             compared += 1
             *path, name = error["loc"][prefix_length:]
             known = _list_members(types, path) if compared <= SUGGESTIONS_MAX else []
-            reason = f"There is no such name.{_advise_name(str(name), known)}"
+            reason = describe_unknown_name(str(name), known)
         reasons.append(reason)
     return reasons
 
 
-def _advise_name(name: str, known: Sequence[str]) -> str:
-    """The known name that is meant, or all of them."""
-    return suggest_name(name, known) or (f" The names are: {', '.join(dict.fromkeys(known))}." if known else "")
+def describe_unknown_name(name: str, known: Iterable[str]) -> str:
+    """The reason for an unknown name, with the known name that is meant, or with all of them."""
+    names = list(dict.fromkeys(known))
+    advice = suggest_name(name, names) or (f" The names are: {', '.join(names)}." if names else "")
+    return f"There is no such name.{advice}"
 
 
 def _list_members(types: Sequence[Any], path: Iterable[int | str]) -> list[str]:

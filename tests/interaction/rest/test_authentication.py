@@ -153,6 +153,20 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     assert allowed.status_code in {200, 201, 202, 204, 404, 409}
 
 
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
+async def test_an_unknown_query_parameter_is_refused(
+    service: ServiceUnderTest, method: str, path: str, scope: Scope
+) -> None:
+    admin = await service.create_client("alice", scopes=frozenset(Scope))
+    before = service.count_rows()
+
+    answer = await admin.request(method, path, params={"wait_secods": "5"}, json=BODIES.get((method, path)))
+
+    assert answer.status_code == 422
+    assert method == "HEAD" or answer.json()["errors"][0]["parameter"] == "wait_secods"
+    assert service.count_rows() == before
+
+
 async def test_no_cache_keeps_what_belongs_to_the_caller(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     """Responses to POST have secrets and tokens. A proxy that adds the API key would store the others for all its clients."""
     registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})

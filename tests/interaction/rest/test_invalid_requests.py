@@ -40,6 +40,16 @@ async def test_an_unknown_member_is_answered_with_the_known_one_that_resembles_i
     assert places[place] == f"There is no such name. Did you mean '{meant}'?"
 
 
+async def test_a_member_of_the_body_in_the_query_is_refused_with_its_place(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls?wait_seconds=5", json=CALL_BODY)
+
+    assert problem["detail"] == (
+        "wait_seconds: This operation has no query parameters. Members of a request go into its JSON body."
+    )
+
+
 # -- members ---------------------------------------------------------------------------------------------------------------
 
 
