@@ -6,6 +6,7 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from ringback.schemas.fields import WORDS_BY_PATTERN
 from ringback.suggestions import suggest_name
 
 LOCATION_LENGTH_MAX: Final = 100
@@ -24,10 +25,13 @@ _TYPE_WORDS: Final = (
     (re.compile(r"^Input should be None$"), "Input should be null"),
 )
 """Pydantic names types of Python, and clients read JSON."""
+_PATTERN_MISMATCH: Final = re.compile(r"String should match pattern '(.*)'")
 
 
 def describe_reason(message: str) -> str:
     """A message of pydantic in the words of JSON."""
+    if (mismatch := _PATTERN_MISMATCH.fullmatch(message)) is not None:
+        return WORDS_BY_PATTERN.get(mismatch[1], message)
     for pattern, words in _TYPE_WORDS:
         message = pattern.sub(words, message)
     return message
