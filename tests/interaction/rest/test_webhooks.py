@@ -100,6 +100,22 @@ async def test_a_change_keeps_omitted_members(alice: httpx.AsyncClient) -> None:
     assert shown == {name: changed[name] for name in shown}
 
 
+@pytest.mark.parametrize("change", [{}, {"description": "mine"}, {"events": ["call.finished"]}, {"url": CALLBACK_URL}])
+async def test_a_change_to_the_values_that_a_webhook_has_changes_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    registered = await register(alice, description="mine", events=["call.finished"])
+    path = f"/v1/webhooks/{registered['id']}"
+    before = await alice.get(path)
+    service.clock.advance(60)
+
+    changed = await alice.patch(path, json=change)
+
+    assert changed.status_code == 200
+    assert before.json().items() <= changed.json().items()
+    assert (await alice.get(path)).json() == before.json()
+
+
 async def test_a_disabled_webhook_gets_nothing_until_it_is_active_again(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
