@@ -69,7 +69,7 @@ def _is_utf8(encoded: bytes) -> bool:
 
 
 def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:
-    """Raise `InvalidRequest` for an unknown name, a number in another form, and a parameter with one value that is sent twice."""
+    """Raise `InvalidRequest` for an unknown name, a number in another form, and a single parameter that is sent twice."""
     values = list(parameters)
     if not values:
         return

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
@@ -41,6 +42,7 @@ async def list_deliveries(
 @router.post(
     "/redeliver",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidCursor, errors.QuotaExceeded, errors.ShuttingDown
     ),
@@ -71,6 +73,7 @@ async def read_delivery(
 @router.post(
     "/{delivery_id}/redeliver",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive
     ),

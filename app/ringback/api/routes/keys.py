@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import AdminCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
@@ -28,7 +29,14 @@ KeyIdPath = Annotated[str, Path(description="A key's id.", examples=[examples.KE
 _DEFAULT_ROTATE_BODY = RotateKeyBody()
 
 
-@router.post("", status_code=201, responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS))
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[
+        refuse_idempotency_key("List the keys before you repeat the request, and revoke the one that you do not have.")
+    ],
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS),
+)
 async def create_key(
     body: CreateKeyBody, services: ServicesDep, caller: CallerDep, response: Response
 ) -> CreatedKeyView:
@@ -61,6 +69,7 @@ async def read_key(key_id: KeyIdPath, services: ServicesDep, caller: AdminCaller
 @router.post(
     "/{key_id}/rotate",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.Conflict),
 )
 async def rotate_key(

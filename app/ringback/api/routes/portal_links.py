@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
@@ -27,6 +28,7 @@ _DEFAULT_BODY = CreatePortalLinkBody()
 @router.post(
     "",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest, errors.QuotaExceeded),
 )
 async def create_portal_link(

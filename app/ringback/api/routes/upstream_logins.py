@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.routes.upstreams import UpstreamName
 from ringback.domain import errors
@@ -23,6 +24,7 @@ _DEFAULT_BODY = StartLoginBody()
 @router.post(
     "",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*_ERRORS, *BODY_ERRORS, errors.QuotaExceeded, errors.LoginUnavailable),
 )
 async def start_login(

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
@@ -53,7 +54,7 @@ WebhookNamePath = Annotated[
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        alias="Idempotency-Key",
+        alias=IDEMPOTENCY_KEY_HEADER,
         min_length=1,
         max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
         pattern=PRINTABLE_ASCII,
@@ -208,6 +209,7 @@ async def verify_webhook(
 @router.post(
     "/{webhook_id}/test",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
 )
 async def test_webhook(
@@ -219,6 +221,7 @@ async def test_webhook(
 
 @router.post(
     "/{webhook_id}/rotate-secret",
+    dependencies=[refuse_idempotency_key("Send your own `secret`: it is the same in each request.")],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.QuotaExceeded),
 )
 async def rotate_secret(
@@ -238,6 +241,7 @@ async def rotate_secret(
 @router.post(
     "/{webhook_id}/replay",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.InvalidCursor, *_SENDING_ERRORS
     ),
