@@ -50,6 +50,20 @@ async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.As
     )
 
 
+async def test_a_registration_for_an_upstream_that_is_not_listed_says_so(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    limited = await service.create_client("alice", upstreams=frozenset({"git"}))
+
+    misspelt = await register(alice, upstream="gti")
+    named = await alice.put("/v1/webhooks/by-name/agent", json={"url": CALLBACK_URL, "upstream": "farm"})
+    hidden = await register(limited, upstream="time")
+
+    assert misspelt["hears"].endswith("from now on. GET /v1/upstreams lists no 'gti' now. Did you mean 'git'?")
+    assert named.json()["hears"].endswith("from now on. GET /v1/upstreams lists no 'farm' now.")
+    assert hidden["hears"].endswith("from now on. GET /v1/upstreams lists no 'time' now.")
+
+
 async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClient) -> None:
     asked = {
         "events": ["call.finished", "call.progress"],

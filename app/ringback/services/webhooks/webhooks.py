@@ -165,8 +165,8 @@ class Webhooks:
     async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> ChangedWebhook:
         """Apply the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.
 
-        A new URL, and each request to activate or resume the webhook, make its pending deliveries due now. A change to the values
-        that the webhook has is none: the audit log has no entry of it.
+        A new URL, and each request to activate or resume the webhook, make its pending deliveries due now. Nothing is written
+        if the webhook has the values of the change already.
         """
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:

@@ -154,7 +154,7 @@ class WebhookPages:
             section="Webhooks",
             status_code=HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK,
             webhook=registered.webhook,
-            hears=describe_webhook(registered.webhook),
+            hears=registered.hears,
             secret=registered.secret,
             overlap_ends_at=None,
         )
