@@ -108,13 +108,16 @@ async def test_behind_an_open_breaker_the_next_attempt_is_at_the_end_of_its_paus
         await tx.webhooks.update(replace(webhook, breaker=breaker), WebhookPart.HEALTH)
 
     browser = await sign_in(service, "alice")
-    waiting = await browser.open("/deliveries")
+    waiting, webhook_page = await browser.open("/deliveries"), f"/webhooks/{webhook_id}"
     await service.store.write(open_breaker)
 
     assert "waits for its webhook" in waiting.text
-    for path in (f"/deliveries/{delivery.id}", f"/webhooks/{webhook_id}", f"/deliveries?webhook_id={webhook_id}"):
+    for path in (f"/deliveries/{delivery.id}", webhook_page, f"/deliveries?webhook_id={webhook_id}"):
         page = (await browser.http.get(f"/ui{path}")).text
         assert f'after {format_time(pause_end)} <span class="muted">(circuit breaker)' in page, path
+    assert f"<dt>Nothing is sent until</dt><dd>{format_time(pause_end)}" in (await browser.open(webhook_page)).text
+    service.clock.advance(301)
+    assert "Nothing is sent until" not in (await browser.open(webhook_page)).text
 
 
 async def test_no_page_shows_the_body_of_a_delivery(service: ServiceUnderTest) -> None:
