@@ -228,6 +228,24 @@ async def test_lists_and_the_pages_of_sessions_and_home_are_live_and_above_the_l
         assert [text in response.text for text, response in zip(shown, responses, strict=True)] == [True] * len(paths)
 
 
+async def test_a_live_list_without_a_match_says_that_it_goes_on(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One page reads a bounded number of rows, so a page without rows may have a next one."""
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", 2)
+    monkeypatch.setattr("ringback.ui.pages.live.LIVE_PAGE_SIZE", 1)
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    for _ in range(4):
+        await alice.post("/v1/calls", json=CALL_BODY)
+    full: LiveListPool[Principal] = LiveListPool(lists_max=0)
+    monkeypatch.setattr(service.services.live_lists, "_own", full)
+
+    live = await browser.open("/calls/live", tool="git_status")
+
+    assert "No call matches these filters." in live.text
+    assert "Or look at older ones, below." in live.text
+
+
 @pytest.mark.parametrize("end", ["deletion", "expiry", "revocation of its key", "sign-out"])
 async def test_an_open_stream_ends_with_the_link_or_the_sign_in_behind_it_and_shows_nothing_more(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, end: str

@@ -153,7 +153,7 @@ class LivePages:
                 "shows_owner": variant[0],
                 "is_filtered": variant[1],
                 "links_upstreams": variant[2],
-                "older": None,
+                "older": shown.has_more,
             }
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
