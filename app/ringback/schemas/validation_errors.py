@@ -23,6 +23,7 @@ _TYPE_WORDS: Final = (
     (re.compile(r"^Input should be a valid (frozenset|set|list|tuple|sequence)$"), "Input should be a list"),
     (re.compile(r"^Input should be (a valid dictionary|an instance of|an object).*"), "Input should be an object"),
     (re.compile(r"^Input should be None$"), "Input should be null"),
+    (re.compile(r"^Input should be True$"), "Input should be true"),
 )
 """Pydantic names types of Python, and clients read JSON."""
 _PATTERN_MISMATCH: Final = re.compile(r"String should match pattern '(.*)'")
