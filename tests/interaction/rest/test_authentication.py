@@ -185,8 +185,11 @@ async def test_no_cache_keeps_what_belongs_to_the_caller(service: ServiceUnderTe
         await alice.delete(f"/v1/webhooks/{registered.json()['id']}"),
     ]
 
+    missing = [await alice.get("/v1/webhooks/by-name/none"), await alice.get("/v1/none")]
+
     assert all(each.is_success for each in responses)
-    assert {each.headers.get("cache-control") for each in responses} == {"no-store"}
+    assert [each.status_code for each in missing] == [404, 404]
+    assert {each.headers.get("cache-control") for each in (*responses, *missing)} == {"no-store"}
 
 
 async def test_a_call_with_a_callback_needs_the_scope_webhooks(service: ServiceUnderTest) -> None:
