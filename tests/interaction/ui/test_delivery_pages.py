@@ -93,6 +93,20 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     assert len(await service.read_deliveries("alice")) == 2
 
 
+async def test_the_tabs_of_an_operator_stay_with_the_principal_of_the_filter(service: ServiceUnderTest) -> None:
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+
+    of_all = (await operator.open("/deliveries", state="held")).text
+    of_alice = (await operator.open("/deliveries", state="held", principal="Alice & Bob")).text
+    dead = await operator.open("/deliveries", state="dead", latest="True", principal="Alice & Bob")
+
+    assert '<a href="/ui/deliveries?state=held" aria-current="page">Held</a>' in of_all
+    assert '<a href="/ui/deliveries">All</a>' in of_all
+    assert '<a href="/ui/deliveries?principal=Alice+%26+Bob">All</a>' in of_alice
+    assert '<a href="/ui/deliveries?state=held&amp;principal=Alice+%26+Bob" aria-current="page">Held</a>' in of_alice
+    assert '&amp;principal=Alice+%26+Bob" aria-current="page">Dead letters</a>' in dead.text
+
+
 async def test_behind_an_open_breaker_the_next_attempt_is_at_the_end_of_its_pause(service: ServiceUnderTest) -> None:
     client = await service.create_client("alice")
     webhook_id = WebhookId((await client.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"])
