@@ -26,6 +26,9 @@ _BEARER: Final = HTTPBearer(
     auto_error=False,
 )
 """Only for the OpenAPI document: `AuthenticatedRoute` reads the header, before the body."""
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+_NO_MEMBERS: Final = frozenset({b"", b"{}", b"null"})
+"""Bodies that clients send with a POST that has nothing to say."""
 CALLER_SECURITY: Final[dict[str, Any]] = {"security": [{_BEARER.scheme_name: []}]}
 """What the OpenAPI document says about an operation with `CallerDep`, for `openapi_extra` of one without."""
 
@@ -69,6 +72,8 @@ class AuthenticatedRoute(APIRoute):
                 request = StrictJsonRequest(request.scope, request.receive)
                 if not is_body_optional or await request.body():
                     await request.require_json()
+            elif request.method not in _METHODS_WITHOUT_BODY and (await request.body()).strip() not in _NO_MEMBERS:
+                raise InvalidRequest("This operation takes no body. Nothing was done. Leave the body out.")
             response = await handle(request)
             # What belongs to the caller stays in no cache, also behind a proxy that adds the API key itself.
             response.headers.setdefault("Cache-Control", "no-store")

@@ -76,6 +76,24 @@ async def test_a_member_of_the_body_in_the_query_is_refused_with_its_place(
     )
 
 
+async def test_an_operation_without_a_body_refuses_what_it_would_ignore(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """Operations on many objects have `dry_run`: ignored on one object, it would be cancelled, or sent again."""
+    path = (await alice.post("/v1/calls", json=CALL_BODY)).headers["location"]
+
+    problem = await assert_rejected(service, alice, "POST", f"{path}/cancel", json={"dry_run": True})
+    still_open = (await alice.get(path)).json()
+    cancelled = await alice.post(f"{path}/cancel", json={})
+
+    assert (problem["status"], problem["detail"]) == (
+        422,
+        "This operation takes no body. Nothing was done. Leave the body out.",
+    )
+    assert (still_open["status"], still_open["cancel_requested"]) == ("working", False)
+    assert cancelled.json()["status"] == "cancelled"
+
+
 # -- members ---------------------------------------------------------------------------------------------------------------
 
 
