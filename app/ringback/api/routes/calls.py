@@ -197,7 +197,8 @@ async def cancel_call(call_id: CallIdPath, services: ServicesDep, caller: OwnerC
 
     A queued call ends at once. For a running call, the upstream gets a cancellation; the status shows how the call then ends.
     """
-    return CallView.from_call(await services.calls.cancel_call(caller, call_id))
+    call = await services.calls.cancel_call(caller, call_id)
+    return CallView.from_call(call, shows_owner=caller.operator is not None)
 
 
 async def _mark_unattended_on_disconnect(

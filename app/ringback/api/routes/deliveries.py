@@ -85,4 +85,5 @@ async def redeliver(
 
     The other pending deliveries of its webhook are due now, too. The receiver's circuit breakers let one attempt through.
     """
-    return RequestedDeliveryView.from_requested(await services.replays.redeliver_delivery(caller, delivery_id))
+    requested = await services.replays.redeliver_delivery(caller, delivery_id)
+    return RequestedDeliveryView.from_requested(requested, shows_owner=caller.operator is not None)

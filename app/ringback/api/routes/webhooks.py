@@ -203,7 +203,8 @@ async def verify_webhook(
 
     `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not.
     """
-    return ChangedWebhookView.from_changed(await services.webhooks.verify_webhook(caller, webhook_id))
+    verified = await services.webhooks.verify_webhook(caller, webhook_id)
+    return ChangedWebhookView.from_changed(verified, shows_owner=caller.operator is not None)
 
 
 @router.post(
@@ -216,7 +217,8 @@ async def test_webhook(
     webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep
 ) -> RequestedDeliveryView:
     """Send a signed `webhook.test` to this webhook now, before its other deliveries. The delivery shows the outcome."""
-    return RequestedDeliveryView.from_requested(await services.webhooks.send_test(caller, webhook_id))
+    sent = await services.webhooks.send_test(caller, webhook_id)
+    return RequestedDeliveryView.from_requested(sent, shows_owner=caller.operator is not None)
 
 
 @router.post(
