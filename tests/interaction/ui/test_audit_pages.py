@@ -30,7 +30,7 @@ async def test_the_page_goes_on_with_older_entries(service: ServiceUnderTest) ->
     browser = await sign_in(service, "alice")
 
     first = await browser.open("/audit")
-    older = first.text.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+    older = first.text.partition('rel="next" data-key="older" href="')[2].partition('"')[0].replace("&amp;", "&")
     rest = await browser.http.get(older)
 
     assert "register_webhook" not in first.text

@@ -9,9 +9,8 @@ from ringback.api.context import ServicesDep
 from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.schemas import examples
 from ringback.schemas.portal_links import (
     CreatedPortalLinkView,

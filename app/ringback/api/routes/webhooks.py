@@ -12,9 +12,9 @@ from ringback.api.context import ServicesDep
 from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
+from ringback.api.responses import REPLAYED_HEADER
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.principal import Caller
 from ringback.domain.webhook import Webhook
 from ringback.schemas import examples
