@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ringback.api.openapi_export import render_document
 from ringback.domain.call import Progress
 from ringback.domain.cursor import LogPosition
 from ringback.domain.event import EventName
+from ringback.domain.event_types import PUBLISHED_NAME_PATTERN
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import WebhookState
@@ -30,6 +32,7 @@ from ringback.notifier.payload import (
     build_verification_body,
 )
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.schemas.fields import WORDS_BY_PATTERN
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.telemetry.spans import TRACEPARENT
@@ -118,6 +121,12 @@ def test_every_operation_describes_itself_and_its_errors(method: str, path: str,
         assert {"401", "403"} <= set(problems)
     if "requestBody" in operation:
         assert {"400", "413", "415", "422"} <= set(problems)
+
+
+def test_every_pattern_has_words_for_the_client_whose_value_does_not_match() -> None:
+    written = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', COMMITTED))
+
+    assert {json.loads(pattern) for pattern in written} - {PUBLISHED_NAME_PATTERN} == set(WORDS_BY_PATTERN)
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), SERVED_OPERATIONS, ids=parameter_name)

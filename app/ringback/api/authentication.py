@@ -26,6 +26,9 @@ _BEARER: Final = HTTPBearer(
     auto_error=False,
 )
 """Only for the OpenAPI document: `AuthenticatedRoute` reads the header, before the body."""
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+_NO_MEMBERS: Final = frozenset({b"", b"{}", b"null"})
+"""Bodies that clients send with a POST that has nothing to say."""
 CALLER_SECURITY: Final[dict[str, Any]] = {"security": [{_BEARER.scheme_name: []}]}
 """What the OpenAPI document says about an operation with `CallerDep`, for `openapi_extra` of one without."""
 
@@ -65,15 +68,16 @@ class AuthenticatedRoute(APIRoute):
             if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
             require_strict_query(rules, request.query_params.multi_items())
-            if self.body_field is None:
-                return await handle(request)
-            strict = StrictJsonRequest(request.scope, request.receive)
-            if is_body_optional and not await strict.body():
-                return await handle(strict)
-            require_json_content_type(request.headers.get("content-type"))
-            await strict.services.body_admission.admit_body(strict.caller.principal, await strict.body())
-            await strict.json()
-            return await handle(strict)
+            if self.body_field is not None:
+                request = StrictJsonRequest(request.scope, request.receive)
+                if not is_body_optional or await request.body():
+                    await request.require_json()
+            elif request.method not in _METHODS_WITHOUT_BODY and (await request.body()).strip() not in _NO_MEMBERS:
+                raise InvalidRequest("This operation takes no body. Nothing was done. Leave the body out.")
+            response = await handle(request)
+            # What belongs to the caller stays in no cache, also behind a proxy that adds the API key itself.
+            response.headers.setdefault("Cache-Control", "no-store")
+            return response
 
         return handle_authenticated
 
@@ -95,6 +99,12 @@ class StrictJsonRequest(Request):
     def services(self) -> Services:
         services: Services = self.app.state.services
         return services
+
+    async def require_json(self) -> None:
+        """Raise the error of a body that is no JSON, or that the principal may not send now."""
+        require_json_content_type(self.headers.get("content-type"))
+        await self.services.body_admission.admit_body(self.caller.principal, await self.body())
+        await self.json()
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):

@@ -114,7 +114,7 @@ def error_response(scope: Scope, error: errors.RingbackError) -> Response:
     return Response(
         jsontext.dumps(message),
         status_code=HTTPStatus.OK if is_in_session and message_id is not None else status,
-        headers=_problem_headers(error, status),
+        headers=_NO_STORE | _problem_headers(error, status),
         media_type="application/json",
     )
 
@@ -130,7 +130,10 @@ def problem_response(error: errors.RingbackError) -> Response:
         **error.extra,
     }
     return Response(
-        jsontext.dumps(document), status_code=status, headers=_problem_headers(error, status), media_type=MEDIA_TYPE
+        jsontext.dumps(document),
+        status_code=status,
+        headers=_NO_STORE | _problem_headers(error, status),
+        media_type=MEDIA_TYPE,
     )
 
 
@@ -157,6 +160,8 @@ def add_retry_after(response: Response, error: errors.RingbackError) -> Response
     return response
 
 
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+"""A cache may keep a 404 or 410 without such a header (RFC 9110 §15.1), and what was missing may be there a moment later."""
 _RETRY_AFTER: Final = "Retry-After"
 _HEADERS_BY_STATUS: Final[dict[int, dict[str, str]]] = {
     401: {"WWW-Authenticate": "Bearer"},

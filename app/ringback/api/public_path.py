@@ -58,10 +58,10 @@ class PublicPathMiddleware:
     def _without_public_path(self, scope: Scope) -> Scope:
         """The scope as if the proxy had removed the path. Under a mount (`root_path`) the router removes it."""
         path: str = scope["path"]
-        if scope.get("root_path") or not self._is_removable or not path.startswith(f"{self._public_path}/"):
+        if scope.get("root_path") or not self._is_removable or not f"{path}/".startswith(f"{self._public_path}/"):
             return scope
-        own_path = path.removeprefix(self._public_path)
-        raw = cast("bytes", scope.get("raw_path") or path.encode()).removeprefix(self._public_path.encode())
+        own_path = path.removeprefix(self._public_path) or "/"  # a browser may be sent to the public URL itself
+        raw = cast("bytes", scope.get("raw_path") or path.encode()).removeprefix(self._public_path.encode()) or b"/"
         return {**scope, "path": own_path, "raw_path": raw}
 
 

@@ -1,22 +1,17 @@
-"""Parts that several responses share: the cursor of the next page, and a stored result."""
+"""Parts that several responses share: a header, and a stored result."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from fastapi import Response
 
 from ringback.domain import jsontext
-from ringback.domain.cursor import CursorList, Page, encode_cursor
 from ringback.schemas.fields import ResponseBody
 
 JSON_MEDIA_TYPE: Final = "application/json"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
 """`true` in a response whose idempotency key was used before."""
-
-
-def encode_next_cursor(cursor_list: CursorList, page: Page[Any, str]) -> str | None:
-    return None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
 
 
 def build_result_response(

@@ -1,8 +1,8 @@
-"""Checks the URL of a request before pydantic converts it: UTF-8, numbers as JSON writes them, and no parameter twice.
+"""Checks the URL of a request before pydantic converts it: UTF-8, known names, numbers as JSON writes them, no parameter twice.
 
 Starlette replaces bytes that are not UTF-8 with U+FFFD, so the request would be about another id or session. Pydantic reads
 `1_0`, `+2` and `2.0` as integers, and of a repeated parameter it takes the last value. A proxy in front of Ringback could read
-another number, or the first value.
+another number, or the first value. Pydantic refuses unknown names for operations with a model of their query only.
 """
 
 import re
@@ -19,9 +19,12 @@ from starlette.types import Scope
 
 from ringback.api.http_errors import MalformedRequest
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.jsontext import POINTER_LENGTH_MAX
+from ringback.schemas.validation_errors import describe_unknown_name
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NO_PARAMETERS: Final = "This operation has no query parameters. Members of a request go into its JSON body."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def _is_utf8(encoded: bytes) -> bool:
 
 
 def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:
-    """Raise `InvalidRequest` for a number in another form, and for a parameter that is sent twice and has one value."""
+    """Raise `InvalidRequest` for an unknown name, a number in another form, and a single parameter that is sent twice."""
     values = list(parameters)
     if not values:
         return
@@ -74,7 +77,7 @@ def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tu
     for name, value in values:
         rule = rules.get(name)
         if rule is None:
-            continue
+            raise _refuse(name[:POINTER_LENGTH_MAX], describe_unknown_name(name, rules) if rules else _NO_PARAMETERS)
         if counts[name] > 1 and not rule.is_repeatable:
             raise _refuse(name, "Send this parameter once.")
         if rule.text is not None and rule.text.fullmatch(value) is None:

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.ids import is_subscription_id, is_well_formed_id
@@ -67,6 +67,11 @@ _ID_PREFIX_BY_LIST: Final = {
 
 def encode_cursor(cursor_list: CursorList, position: str) -> str:
     return base64.urlsafe_b64encode(f"{_VERSION}:{cursor_list}:{position}".encode()).decode().rstrip("=")
+
+
+def encode_next_cursor(cursor_list: CursorList, page: "Page[Any, str]") -> str | None:
+    """The cursor of the page after this one; None after the last one."""
+    return None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
 
 
 def decode_cursor(cursor_list: CursorList, cursor: str) -> str:

@@ -173,8 +173,9 @@ class RequestedDeliveryView(DeliveryView, OpenDeliveriesView):
     """A test or a redelivery, and what happens with the open deliveries of its webhook, with which it is sent."""
 
     @classmethod
-    def from_requested(cls, requested: RequestedDelivery) -> Self:
-        return cls.from_delivery(requested.delivery, **deliveries_members(requested.deliveries))
+    def from_requested(cls, requested: RequestedDelivery, *, shows_owner: bool = False) -> Self:
+        members = deliveries_members(requested.deliveries)
+        return cls.from_delivery(requested.delivery, shows_owner=shows_owner, **members)
 
 
 class RedeliverBody(RequestBody):

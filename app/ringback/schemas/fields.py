@@ -50,6 +50,17 @@ CALL_ID_PREFIX: Final = r"^call_[0-9A-HJKMNP-TV-Z]{0,26}$"
 DELIVERY_ID_PREFIX: Final = r"^dlv_[0-9A-HJKMNP-TV-Z]{0,26}$"
 WEBHOOK_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
 """A segment of a path without an escape. 64 characters, as of a host label: `reports-agent`, `prod:reports`."""
+SCOPE_PATTERN: Final = r"^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$"
+"""RFC 6749 §3.3."""
+WORDS_BY_PATTERN: Final[Mapping[str, str]] = {
+    PRINTABLE_ASCII: "Use printable ASCII characters only.",
+    PRINTABLE_ASCII_WORD: "Use printable ASCII characters only, and no space.",
+    CALL_ID_PREFIX: "Write the beginning of a call's id, such as call_01KAGZ.",
+    DELIVERY_ID_PREFIX: "Write the beginning of a delivery's id, such as dlv_01KAGZ.",
+    WEBHOOK_NAME_PATTERN: "Write a letter or digit, then up to 63 letters, digits and . _ : -",
+    SCOPE_PATTERN: "Write scopes of printable ASCII characters, without quotes and backslashes, separated by one space.",
+}
+"""What a client reads instead of the pattern."""
 RATE_PER_SECOND_MIN: Final = 0.01
 """One attempt in 100 seconds; slower receivers poll instead."""
 RATE_PER_SECOND_MAX: Final = 1000.0

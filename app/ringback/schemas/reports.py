@@ -8,7 +8,7 @@ from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.schemas.call_requests import OptionalCallback, TimeoutSeconds, to_registration
-from ringback.schemas.fields import Label, RequestBody
+from ringback.schemas.fields import IdempotencyKey, Label, RequestBody
 from ringback.services.calls.adoption import UNKNOWN_TOOL, AdoptTaskRequest
 from ringback.services.calls.new_calls import TIMEOUT_SECONDS_DEFAULT
 from ringback.services.calls.reports import CallReport, parse_error_completion, parse_result_completion
@@ -35,8 +35,6 @@ class AdoptBody(RequestBody):
         return AdoptTaskRequest(**self.to_arguments(callback=to_registration(self.callback)))
 
 
-KEY_LENGTH_MAX: Final = 256
-"""As long as an Idempotency-Key: several UUIDs fit, or the reporter's own name of the work."""
 _FINITE: Final = Field(allow_inf_nan=False)
 
 ReportedStatus = Literal["working", "completed", "failed", "cancelled"]
@@ -64,9 +62,7 @@ class ErrorBody(RequestBody):
 class ReportBody(RequestBody):
     """The state of a tool call that runs elsewhere. The first report of a key creates the call; any report can be the first."""
 
-    key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x20-\x7e]+$")] = Field(
-        description="Your own name for the call, the same in every report of it."
-    )
+    key: IdempotencyKey = Field(description="Your own name for the call, the same in every report of it.")
     upstream: Label = Field(
         description="The server that runs the tool: 1 to 24 of a-z, 0-9 and '-'. It need not be configured."
     )

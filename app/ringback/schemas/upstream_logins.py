@@ -6,14 +6,12 @@ from pydantic import Field, SecretStr
 
 from ringback.domain.login_urls import REDIRECT_URI_LENGTH_MAX
 from ringback.domain.upstream_logins import SCOPE_LENGTH_MAX, CredentialsScope
-from ringback.schemas.fields import Instant, RequestBody, ResponseBody
+from ringback.schemas.fields import SCOPE_PATTERN, Instant, RequestBody, ResponseBody
 from ringback.services.logins.login_completion import CompletedLogin
 from ringback.services.logins.login_redirects import REDIRECTED_TO_LENGTH_MAX
 from ringback.services.logins.login_states import LoginState, LoginStatus
 from ringback.services.logins.upstream_logins import StartedLogin
 
-SCOPE_PATTERN = r"^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$"
-"""RFC 6749 §3.3."""
 _OWNER = "Whose login calls use: shared (one for all principals) or principal (yours)"
 
 

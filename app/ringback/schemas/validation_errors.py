@@ -6,6 +6,7 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from ringback.schemas.fields import WORDS_BY_PATTERN
 from ringback.suggestions import suggest_name
 
 LOCATION_LENGTH_MAX: Final = 100
@@ -22,12 +23,16 @@ _TYPE_WORDS: Final = (
     (re.compile(r"^Input should be a valid (frozenset|set|list|tuple|sequence)$"), "Input should be a list"),
     (re.compile(r"^Input should be (a valid dictionary|an instance of|an object).*"), "Input should be an object"),
     (re.compile(r"^Input should be None$"), "Input should be null"),
+    (re.compile(r"^Input should be True$"), "Input should be true"),
 )
 """Pydantic names types of Python, and clients read JSON."""
+_PATTERN_MISMATCH: Final = re.compile(r"String should match pattern '(.*)'")
 
 
 def describe_reason(message: str) -> str:
     """A message of pydantic in the words of JSON."""
+    if (mismatch := _PATTERN_MISMATCH.fullmatch(message)) is not None:
+        return WORDS_BY_PATTERN.get(mismatch[1], message)
     for pattern, words in _TYPE_WORDS:
         message = pattern.sub(words, message)
     return message
@@ -62,14 +67,16 @@ def describe_reasons(errors: Iterable[Mapping[str, Any]], types: Sequence[Any], 
             compared += 1
             *path, name = error["loc"][prefix_length:]
             known = _list_members(types, path) if compared <= SUGGESTIONS_MAX else []
-            reason = f"There is no such name.{_advise_name(str(name), known)}"
+            reason = describe_unknown_name(str(name), known)
         reasons.append(reason)
     return reasons
 
 
-def _advise_name(name: str, known: Sequence[str]) -> str:
-    """The known name that is meant, or all of them."""
-    return suggest_name(name, known) or (f" The names are: {', '.join(dict.fromkeys(known))}." if known else "")
+def describe_unknown_name(name: str, known: Iterable[str]) -> str:
+    """The reason for an unknown name, with the known name that is meant, or with all of them."""
+    names = list(dict.fromkeys(known))
+    advice = suggest_name(name, names) or (f" The names are: {', '.join(names)}." if names else "")
+    return f"There is no such name.{advice}"
 
 
 def _list_members(types: Sequence[Any], path: Iterable[int | str]) -> list[str]:

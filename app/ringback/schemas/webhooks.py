@@ -8,7 +8,6 @@ from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookOrigin, WebhookState
-from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.deliveries import OpenDeliveriesView, deliveries_members
 from ringback.schemas.fields import OWNER_DESCRIPTION, Instant, OmittedIfNone, ResponseBody
 from ringback.schemas.retries import OwnRetriesView
@@ -113,7 +112,10 @@ class ChangedWebhookView(WebhookView, OpenDeliveriesView):
 class RegisteredWebhookView(WebhookView):
     """A registered webhook. Only the response that creates it shows its generated secret."""
 
-    hears: str = Field(description="One sentence that says which events this webhook receives.")
+    hears: str = Field(
+        description="One sentence that says which events this webhook receives. Another one if your list of upstreams lacks "
+        "the one that it names."
+    )
     secret: OmittedIfNone[str] = Field(
         default=None,
         description="The signing secret if the service generated it. Only the response that creates the webhook shows it, and "
@@ -123,7 +125,7 @@ class RegisteredWebhookView(WebhookView):
     @classmethod
     def from_registered(cls, registered: RegisteredWebhook) -> Self:
         webhook = registered.webhook
-        return cls(**dict(WebhookView.from_webhook(webhook)), hears=describe_webhook(webhook), secret=registered.secret)
+        return cls(**dict(WebhookView.from_webhook(webhook)), hears=registered.hears, secret=registered.secret)
 
 
 class RotatedWebhookView(ChangedWebhookView):

@@ -11,10 +11,10 @@ from typing import Final
 
 from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.erasure import Erasure, ErasureKind, ErasureState
-from ringback.domain.errors import CallRunning, Forbidden, NotFound
+from ringback.domain.errors import CallRunning, Forbidden, InvalidRequest, NotFound
 from ringback.domain.ids import CallId, ErasureId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
+from ringback.domain.principal import ALL_PRINCIPALS, PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
 from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_change
@@ -90,6 +90,8 @@ class Erasures:
         if caller.upstreams is not None:
             raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
+        if principal == ALL_PRINCIPALS:  # the hourly counts of the whole service have this name
+            raise InvalidRequest(f"Name one principal instead of '{ALL_PRINCIPALS}'. Erase each one by itself.")
         owner = Principal(principal)
 
         async def request(tx: Transaction) -> Erasure:

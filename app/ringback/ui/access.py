@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from ringback.domain.principal import ALL_PRINCIPALS, Caller
 from ringback.services.access.operators import Operators
+from ringback.ui.call_filters import read_principal
 from ringback.ui.context import UiContext
 from ringback.ui.viewer import Viewer
 
@@ -17,11 +18,11 @@ def view_rows(
 ) -> Caller:
     """The caller of a list: for an operator all principals, or the one that the query parameter `principal` names.
 
-    `repeats`: an open page repeats the request by itself.
+    `repeats`: an open page repeats the request by itself. Raises `InvalidRequest` for what no principal can be called.
     """
     if not viewer.is_operator:
         return viewer.caller
-    principal = request.query_params.get("principal") or ALL_PRINCIPALS
+    principal = read_principal(request.query_params) or ALL_PRINCIPALS
     return operators.view_principal(viewer.caller, principal, operation=operation, repeats=repeats)
 
 

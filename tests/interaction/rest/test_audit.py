@@ -22,6 +22,8 @@ async def test_each_change_of_the_owner_has_one_entry_and_what_changes_nothing_h
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     started = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await alice.patch(f"/v1/webhooks/{webhook}", json={"description": "secret words", "paused": True})
+    await alice.patch(f"/v1/webhooks/{webhook}", json={})
+    await alice.patch(f"/v1/webhooks/{webhook}", json={"description": "secret words", "paused": True})
     await alice.post(f"/v1/webhooks/{webhook}/test")
     await alice.post(f"/v1/webhooks/{webhook}/rotate-secret")
     await alice.post(f"/v1/webhooks/{webhook}/replay", json={"dead": True, "dry_run": True})

@@ -153,6 +153,45 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     assert allowed.status_code in {200, 201, 202, 204, 404, 409}
 
 
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
+async def test_an_unknown_query_parameter_is_refused(
+    service: ServiceUnderTest, method: str, path: str, scope: Scope
+) -> None:
+    admin = await service.create_client("alice", scopes=frozenset(Scope))
+    before = service.count_rows()
+
+    answer = await admin.request(method, path, params={"wait_secods": "5"}, json=BODIES.get((method, path)))
+
+    assert answer.status_code == 422
+    assert method == "HEAD" or answer.json()["errors"][0]["parameter"] == "wait_secods"
+    assert service.count_rows() == before
+
+
+async def test_no_cache_keeps_what_belongs_to_the_caller(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    """Responses to POST have secrets and tokens. A proxy that adds the API key would store the others for all its clients."""
+    registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    started = await alice.post("/v1/calls", json=CALL_BODY | {"callback": {"url": CALLBACK_URL}})
+    token, call_path = started.json()["resume_token"], f"/v1/calls/{started.json()['call_id']}"
+    responses = [
+        registered,
+        started,
+        await alice.put("/v1/webhooks/by-name/agent", json={"url": CALLBACK_URL}),
+        await alice.post(f"/v1/webhooks/{registered.json()['id']}/rotate-secret"),
+        await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]}),
+        await alice.post("/v1/resume", json={"resume_token": token}),
+        await alice.post(f"{call_path}/resume-token"),
+        await alice.get(call_path),
+        await alice.get("/v1/webhooks"),
+        await alice.delete(f"/v1/webhooks/{registered.json()['id']}"),
+    ]
+
+    missing = [await alice.get("/v1/webhooks/by-name/none"), await alice.get("/v1/none")]
+
+    assert all(each.is_success for each in responses)
+    assert [each.status_code for each in missing] == [404, 404]
+    assert {each.headers.get("cache-control") for each in (*responses, *missing)} == {"no-store"}
+
+
 async def test_a_call_with_a_callback_needs_the_scope_webhooks(service: ServiceUnderTest) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
     starter = await service.create_client("alice", scopes=frozenset({Scope.CALLS}))

@@ -1,6 +1,7 @@
 """Erasure of a call, a client session, a principal: nothing of them is left, and every promise about them still holds."""
 
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.errors import Unauthenticated
-from ringback.domain.principal import ALL_SCOPES, Principal, Scope
+from ringback.domain.insight_rows import ALL_UPSTREAMS, HourKey
+from ringback.domain.insights import STARTED, hour_of
+from ringback.domain.principal import ALL_PRINCIPALS, ALL_SCOPES, Principal, Scope
 from ringback.services import erasures
 from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.databases import count_rows, query_rows
 from tests.support.examples import BOB
+from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
 PRIVATE = "private-7f3a"
@@ -296,6 +300,22 @@ async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
     for _ in range(2):
         await service.run_janitor()
     assert (await admin.get(waiting.headers["location"])).json()["state"] == "finished"
+
+
+async def test_the_name_of_all_principals_erases_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, admin: httpx.AsyncClient
+) -> None:
+    """The hourly counts of the whole service have this name."""
+    await run_call(service, alice)
+    counts = {HourKey(ALL_PRINCIPALS, ALL_UPSTREAMS, hour_of(service.clock.now())): Counter({STARTED: 7})}
+    await service.store.write(lambda tx: tx.insights.add_counts(counts))
+
+    problem = await assert_rejected(service, admin, "DELETE", "/v1/principals/*")
+
+    assert (problem["status"], problem["detail"]) == (
+        422,
+        "Name one principal instead of '*'. Erase each one by itself.",
+    )
 
 
 async def test_an_operator_erases_for_the_owner(

@@ -6,6 +6,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from ringback.domain.principal import Scope
+from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 KEY = {"Idempotency-Key": "weekly report 47"}
@@ -143,3 +145,43 @@ async def test_during_a_shutdown_a_repeated_key_still_returns_its_call(
     assert (again.status_code, again.json()["call"]["id"]) == (202, first.json()["call"]["id"])
     assert [each["call"]["id"] for each in batch.json()["calls"]] == [first.json()["call"]["id"]]
     assert (new.status_code, new.json()["type"]) == (503, "/problems/shutting-down")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/keys", {"principal": "carol"}),
+        ("/v1/keys/KEY/rotate", None),
+        ("/v1/portal-links", None),
+        ("/v1/webhooks/WEBHOOK/test", None),
+        ("/v1/webhooks/WEBHOOK/rotate-secret", None),
+        ("/v1/webhooks/WEBHOOK/replay", {"dead": True}),
+        ("/v1/deliveries/redeliver", {}),
+        ("/v1/deliveries/dlv_1/redeliver", None),
+        ("/v1/events", {"name": "order.paid", "data": {}}),
+        ("/v1/events/batch", {"events": [{"name": "order.paid", "data": {}}]}),
+        ("/v1/upstreams/git/login", None),
+    ],
+)
+async def test_an_operation_that_does_its_work_with_each_request_refuses_a_key(
+    service: ServiceUnderTest, path: str, body: dict[str, Any] | None
+) -> None:
+    """Ignored, the key would let a client repeat the request, and have two keys or another secret."""
+    admin = await service.create_client("alice", scopes=frozenset(Scope))
+    webhook = (await admin.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    (key,) = await service.services.api_keys.list_keys()
+    path = path.replace("WEBHOOK", webhook).replace("KEY", key.id)
+
+    problem = await assert_rejected(service, admin, "POST", path, json=body, headers=KEY)
+
+    assert problem["status"] == 422
+    assert problem["detail"].startswith("This operation takes no Idempotency-Key")
+
+
+async def test_an_operation_whose_repetition_changes_nothing_may_have_a_key(alice: httpx.AsyncClient) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+
+    resumed = await alice.post("/v1/resume", json={"resume_token": started["resume_token"]}, headers=KEY)
+    cancelled = await alice.post(f"/v1/calls/{started['call_id']}/cancel", headers=KEY)
+
+    assert (resumed.status_code, cancelled.status_code) == (200, 200)

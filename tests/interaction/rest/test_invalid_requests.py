@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.domain.principal import Scope
 from ringback.schemas.fields import MEMBERS_MAX
 from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
@@ -38,6 +39,59 @@ async def test_an_unknown_member_is_answered_with_the_known_one_that_resembles_i
 
     places = {error.get("pointer") or error["parameter"]: error["detail"] for error in problem["errors"]}
     assert places[place] == f"There is no such name. Did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers"),
+    [
+        ("PUT", "/v1/webhooks/by-name/my%20agent", {"url": CALLBACK_URL}, {}),
+        ("POST", "/v1/webhooks", {"url": CALLBACK_URL}, {"Idempotency-Key": "tab\tin"}),
+        ("POST", "/v1/calls/batch", {"calls": [{**CALL_BODY, "idempotency_key": "caf\xe9"}]}, {}),
+        ("POST", "/v1/calls/report", {"key": "caf\xe9", "upstream": "farm", "tool": "build"}, {}),
+        ("POST", "/v1/events", {"name": "order.paid", "data": {}, "id": "order 1"}, {}),
+        ("POST", "/v1/events", {"name": "Order", "data": {}}, {}),
+        ("POST", "/v1/upstreams/git/login", {"scope": "read  write"}, {}),
+        ("GET", "/v1/calls?id_prefix=wh_1", None, {}),
+        ("GET", "/v1/deliveries?id_prefix=01KAGZ", None, {}),
+    ],
+)
+async def test_a_value_of_the_wrong_form_is_answered_in_words_and_not_with_a_regular_expression(
+    service: ServiceUnderTest, method: str, path: str, body: Any, headers: dict[str, str]
+) -> None:
+    client = await service.create_client("alice", scopes=frozenset(Scope))
+    problem = await assert_rejected(service, client, method, path, json=body, headers=headers)
+
+    assert problem["status"] == 422
+    assert "pattern" not in problem["detail"]
+    assert "^" not in problem["detail"]
+
+
+async def test_a_member_of_the_body_in_the_query_is_refused_with_its_place(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls?wait_seconds=5", json=CALL_BODY)
+
+    assert problem["detail"] == (
+        "wait_seconds: This operation has no query parameters. Members of a request go into its JSON body."
+    )
+
+
+async def test_an_operation_without_a_body_refuses_what_it_would_ignore(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """Operations on many objects have `dry_run`: ignored on one object, it would be cancelled, or sent again."""
+    path = (await alice.post("/v1/calls", json=CALL_BODY)).headers["location"]
+
+    problem = await assert_rejected(service, alice, "POST", f"{path}/cancel", json={"dry_run": True})
+    still_open = (await alice.get(path)).json()
+    cancelled = await alice.post(f"{path}/cancel", json={})
+
+    assert (problem["status"], problem["detail"]) == (
+        422,
+        "This operation takes no body. Nothing was done. Leave the body out.",
+    )
+    assert (still_open["status"], still_open["cancel_requested"]) == ("working", False)
+    assert cancelled.json()["status"] == "cancelled"
 
 
 # -- members ---------------------------------------------------------------------------------------------------------------

@@ -132,6 +132,24 @@ async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     assert (await alice.get(f"/v1/deliveries/{tested.json()['id']}")).status_code == 200
 
 
+async def test_an_operator_that_acts_on_one_object_is_told_whose_it_is(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    webhook_id, ended, open_call = await register_webhook(alice), await start_call(alice), await start_call(alice)
+    await service.finish_call(ended)
+    (delivery,) = await service.read_deliveries("alice")
+    paths = [
+        *(f"/v1/webhooks/{webhook_id}/verify", f"/v1/webhooks/{webhook_id}/test"),
+        *(f"/v1/deliveries/{delivery.id}/redeliver", f"/v1/calls/{open_call}/cancel"),
+    ]
+
+    of_operator = [await operator.post(path, params={"principal": "*"}) for path in paths]
+    of_owner = [await alice.post(path) for path in paths]
+
+    assert [answer.json().get("principal") for answer in of_operator] == ["alice"] * 4
+    assert all(answer.is_success and "principal" not in answer.json() for answer in of_owner)
+
+
 async def test_an_operator_removes_a_webhook_of_its_owner_and_the_log_says_so(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

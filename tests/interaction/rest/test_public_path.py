@@ -97,6 +97,19 @@ async def test_the_challenge_of_an_mcp_endpoint_names_the_metadata_at_the_root(
     assert f"{HOST}/.well-known/oauth-protected-resource/ringback/mcp" in refused.headers["www-authenticate"]
 
 
+@pytest.mark.parametrize("path", ["/", "/ringback", "/ringback/"])
+async def test_a_browser_at_the_public_url_gets_to_the_dashboard(http: httpx.AsyncClient, path: str) -> None:
+    answer = await http.get(path, headers={"Accept": "text/html"})
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ringback/ui")
+
+
+async def test_a_path_that_only_begins_like_the_public_path_is_none_of_the_service(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/ringbacks/v1/calls")
+
+    assert (answer.status_code, answer.json()["type"]) == (404, "/ringback/problems/unknown-path")
+
+
 @BOTH_WAYS
 async def test_an_mcp_session_opens(http: httpx.AsyncClient, prefix: str) -> None:
     answer = await http.post(

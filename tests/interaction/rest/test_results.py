@@ -103,3 +103,12 @@ async def test_a_result_can_be_read_in_part(alice: httpx.AsyncClient, path: str)
     assert (looked.status_code, looked.content, known.status_code) == (200, b"", 304)
     for name in ("etag", "content-length", "content-type", "accept-ranges"):
         assert looked.headers[name] == whole.headers[name]
+
+
+async def test_only_the_client_itself_may_keep_a_result_and_asks_each_time(alice: httpx.AsyncClient, path: str) -> None:
+    whole = await alice.get(path)
+
+    known = await alice.get(path, headers={"If-None-Match": whole.headers["etag"]})
+
+    assert (whole.status_code, known.status_code) == (200, 304)
+    assert {each.headers.get("cache-control") for each in (whole, known)} == {"private, no-cache"}

@@ -50,6 +50,20 @@ async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.As
     )
 
 
+async def test_a_registration_for_an_upstream_that_is_not_listed_says_so(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    limited = await service.create_client("alice", upstreams=frozenset({"git"}))
+
+    misspelt = await register(alice, upstream="gti")
+    named = await alice.put("/v1/webhooks/by-name/agent", json={"url": CALLBACK_URL, "upstream": "farm"})
+    hidden = await register(limited, upstream="time")
+
+    assert misspelt["hears"].endswith("from now on. GET /v1/upstreams lists no 'gti' now. Did you mean 'git'?")
+    assert named.json()["hears"].endswith("from now on. GET /v1/upstreams lists no 'farm' now.")
+    assert hidden["hears"].endswith("from now on. GET /v1/upstreams lists no 'time' now.")
+
+
 async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClient) -> None:
     asked = {
         "events": ["call.finished", "call.progress"],
@@ -98,6 +112,22 @@ async def test_a_change_keeps_omitted_members(alice: httpx.AsyncClient) -> None:
     assert (changed["description"], changed["retries"]) == ("before", "minutes")
     shown = (await alice.get(f"/v1/webhooks/{registered['id']}")).json()
     assert shown == {name: changed[name] for name in shown}
+
+
+@pytest.mark.parametrize("change", [{}, {"description": "mine"}, {"events": ["call.finished"]}, {"url": CALLBACK_URL}])
+async def test_a_change_to_the_values_that_a_webhook_has_changes_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    registered = await register(alice, description="mine", events=["call.finished"])
+    path = f"/v1/webhooks/{registered['id']}"
+    before = await alice.get(path)
+    service.clock.advance(60)
+
+    changed = await alice.patch(path, json=change)
+
+    assert changed.status_code == 200
+    assert before.json().items() <= changed.json().items()
+    assert (await alice.get(path)).json() == before.json()
 
 
 async def test_a_disabled_webhook_gets_nothing_until_it_is_active_again(

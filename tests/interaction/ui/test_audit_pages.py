@@ -25,12 +25,12 @@ async def test_the_page_shows_the_viewer_s_own_entries_and_an_operator_all_of_th
 async def test_the_page_goes_on_with_older_entries(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
-    for _ in range(51):
-        await alice.patch(f"/v1/webhooks/{webhook}", json={"description": "new"})
+    for number in range(51):
+        await alice.patch(f"/v1/webhooks/{webhook}", json={"description": f"new {number}"})
     browser = await sign_in(service, "alice")
 
     first = await browser.open("/audit")
-    older = first.text.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+    older = first.text.partition('rel="next" data-key="older" href="')[2].partition('"')[0].replace("&amp;", "&")
     rest = await browser.http.get(older)
 
     assert "register_webhook" not in first.text

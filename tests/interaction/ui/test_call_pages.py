@@ -45,7 +45,7 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     browser = await sign_in(service, "alice")
 
     first = (await browser.open("/calls")).text
-    older = first.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&").removeprefix("/ui")
+    older = first.split('rel="next" data-key="older" href="')[1].split('"')[0].replace("&amp;", "&").removeprefix("/ui")
     second = (await browser.http.get(f"/ui{older}")).text
     one = (await browser.open("/calls", correlation_id="report-7", status="working")).text
     none = (await browser.open("/calls", status="failed")).text

@@ -93,6 +93,20 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     assert len(await service.read_deliveries("alice")) == 2
 
 
+async def test_the_tabs_of_an_operator_stay_with_the_principal_of_the_filter(service: ServiceUnderTest) -> None:
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+
+    of_all = (await operator.open("/deliveries", state="held")).text
+    of_alice = (await operator.open("/deliveries", state="held", principal="Alice & Bob")).text
+    dead = await operator.open("/deliveries", state="dead", latest="True", principal="Alice & Bob")
+
+    assert '<a href="/ui/deliveries?state=held" aria-current="page">Held</a>' in of_all
+    assert '<a href="/ui/deliveries">All</a>' in of_all
+    assert '<a href="/ui/deliveries?principal=Alice+%26+Bob">All</a>' in of_alice
+    assert '<a href="/ui/deliveries?state=held&amp;principal=Alice+%26+Bob" aria-current="page">Held</a>' in of_alice
+    assert '&amp;principal=Alice+%26+Bob" aria-current="page">Dead letters</a>' in dead.text
+
+
 async def test_behind_an_open_breaker_the_next_attempt_is_at_the_end_of_its_pause(service: ServiceUnderTest) -> None:
     client = await service.create_client("alice")
     webhook_id = WebhookId((await client.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"])
@@ -108,13 +122,16 @@ async def test_behind_an_open_breaker_the_next_attempt_is_at_the_end_of_its_paus
         await tx.webhooks.update(replace(webhook, breaker=breaker), WebhookPart.HEALTH)
 
     browser = await sign_in(service, "alice")
-    waiting = await browser.open("/deliveries")
+    waiting, webhook_page = await browser.open("/deliveries"), f"/webhooks/{webhook_id}"
     await service.store.write(open_breaker)
 
     assert "waits for its webhook" in waiting.text
-    for path in (f"/deliveries/{delivery.id}", f"/webhooks/{webhook_id}", f"/deliveries?webhook_id={webhook_id}"):
+    for path in (f"/deliveries/{delivery.id}", webhook_page, f"/deliveries?webhook_id={webhook_id}"):
         page = (await browser.http.get(f"/ui{path}")).text
         assert f'after {format_time(pause_end)} <span class="muted">(circuit breaker)' in page, path
+    assert f"<dt>Nothing is sent until</dt><dd>{format_time(pause_end)}" in (await browser.open(webhook_page)).text
+    service.clock.advance(301)
+    assert "Nothing is sent until" not in (await browser.open(webhook_page)).text
 
 
 async def test_no_page_shows_the_body_of_a_delivery(service: ServiceUnderTest) -> None:

@@ -29,7 +29,7 @@ async def read_all_pages(browser: ViewerBrowser, path: str) -> list[list[str]]:
     while path:
         text = (await browser.http.get(path)).text
         pages.append(re.findall(r'<a href="/ui/calls/(call_\w+)">', text))
-        older = re.findall(r'rel="next" href="([^"]+)"', text)
+        older = re.findall(r'rel="next" data-key="older" href="([^"]+)"', text)
         path = older[0].replace("&amp;", "&") if older else ""
     return pages
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 
@@ -80,6 +81,24 @@ async def test_an_operator_sees_the_work_of_all_principals_or_of_one(service: Se
     assert "2 wait for a runner" in of_bob
     assert 'of the principal <code class="id">bob</code> only' in of_bob
     assert "/ui/calls?status=working&amp;principal=bob" in of_bob
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/audit", "/live", "/sessions", "/session/live?client_session_id=s1", "/lookup?q=x"]
+)
+@pytest.mark.parametrize(
+    ("principal", "reason"), [("a\x00b", "The principal is not valid."), ("x" * 129, "The principal has at most 128")]
+)
+async def test_a_name_that_no_principal_can_have_is_refused_on_each_page_of_an_operator(
+    service: ServiceUnderTest, path: str, principal: str, reason: str
+) -> None:
+    """PostgreSQL cannot read a NUL: a list that follows such a principal would log an error every two seconds."""
+    operator = await sign_in(service, "operator", scopes=ALL_SCOPES)
+
+    refused = await operator.http.get(f"/ui{path}{'&' if '?' in path else '?'}{urlencode({'principal': principal})}")
+
+    assert refused.status_code == 422
+    assert reason in refused.text
 
 
 async def test_a_queue_that_stands_still_and_a_failing_webhook_are_marked(service: ServiceUnderTest) -> None:

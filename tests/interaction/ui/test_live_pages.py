@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,15 +14,15 @@ import pytest
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import PortalLinkId
-from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Caller, Principal
 from ringback.services.live import HomeContent, HomeListing, budget, lists
 from ringback.services.live.listings import CallListing, ListedCalls
 from ringback.services.live.lists import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveContent
 from ringback.services.live.pools import LiveListPool
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
-from tests.support.viewer_browser import sign_in
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
+from tests.support.viewer_browser import ViewerBrowser, sign_in
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 BOB = Caller(principal=Principal("bob"), scopes=DEFAULT_SCOPES)
@@ -226,6 +227,80 @@ async def test_lists_and_the_pages_of_sessions_and_home_are_live_and_above_the_l
         assert all(response.text.startswith(retry) and "event: rows\n" in response.text for response in responses)
         shown = [delivery.id, call_id, call_id, delivery.webhook_id, call_id]
         assert [text in response.text for text, response in zip(shown, responses, strict=True)] == [True] * len(paths)
+
+
+LIVE_PATHS = [
+    *("/calls/live?tool=git_log", "/deliveries/live?state=pending", "/webhooks/live?state=active"),
+    *("/events/live?client_session_id=s%2F1", "/session/live?client_session_id=s%2F1"),
+]
+
+
+async def read_older(
+    service: ServiceUnderTest, browser: ViewerBrowser, path: str, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The page to which a live list of one row leads, of two calls with their callbacks."""
+    monkeypatch.setattr("ringback.ui.pages.live.LIVE_PAGE_SIZE", 1)
+    full: LiveListPool[Principal] = LiveListPool(lists_max=0)
+    monkeypatch.setattr(service.services.live_lists, "_own", full)
+    live = (await browser.http.get(f"/ui{path}")).text
+    (older,) = re.findall(r'rel="next" data-key="older" href="([^"]+)"', live)
+    page = await browser.http.get(unescape(older))
+    assert page.status_code == 200
+    return page.text
+
+
+async def end_calls(service: ServiceUnderTest, client: httpx.AsyncClient) -> list[str]:
+    body = CALL_BODY | {"client_session_id": "s/1", "callback": {"url": CALLBACK_URL}}
+    ids = [(await client.post("/v1/calls", json=body)).json()["call_id"] for _ in range(2)]
+    for call_id in ids:
+        await service.finish_call(call_id)
+    return ids
+
+
+@pytest.mark.parametrize("path", LIVE_PATHS)
+@pytest.mark.parametrize("principal", ["", "&principal=alice"])
+async def test_a_live_list_that_has_more_rows_than_a_page_leads_to_the_older_ones(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str, principal: str
+) -> None:
+    older, newest = await end_calls(service, await service.create_client("alice"))
+    scopes = ALL_SCOPES if principal else DEFAULT_SCOPES
+    browser = await sign_in(service, "root" if principal else "alice", scopes=scopes)
+    (*_, webhook) = await service.services.webhooks.list_webhooks(ALICE, position=None, limit=2)
+
+    page = await read_older(service, browser, path + principal, monkeypatch)
+
+    assert (webhook.id if "/webhooks" in path else older) in page
+    assert newest not in page
+
+
+@pytest.mark.parametrize("path", LIVE_PATHS)
+async def test_so_does_one_without_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    async with running_service(tmp_path, auth="off") as service:
+        client = await service.create_anonymous_client()
+        older, newest = await end_calls(service, client)
+
+        page = await read_older(service, ViewerBrowser(client), path, monkeypatch)
+
+    assert older in page or "/webhooks" in path
+    assert newest not in page
+
+
+async def test_a_live_list_without_a_match_says_that_it_goes_on(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One page reads a bounded number of rows, so a page without rows may have a next one."""
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", 2)
+    monkeypatch.setattr("ringback.ui.pages.live.LIVE_PAGE_SIZE", 1)
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    for _ in range(4):
+        await alice.post("/v1/calls", json=CALL_BODY)
+    full: LiveListPool[Principal] = LiveListPool(lists_max=0)
+    monkeypatch.setattr(service.services.live_lists, "_own", full)
+
+    live = await browser.open("/calls/live", tool="git_status")
+
+    assert "No call matches these filters." in live.text
+    assert "Or look at older ones, below." in live.text
 
 
 @pytest.mark.parametrize("end", ["deletion", "expiry", "revocation of its key", "sign-out"])

@@ -12,10 +12,12 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.ids import CallId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
+from ringback.domain.upstreams import SkippedUpstream, SkipReason
 from ringback.services.insights import Insights, ListedUpstream
 from ringback.services.limits.quotas import Quotas
 from ringback.services.logins.login_states import LoginState, LoginStatus
 from ringback.telemetry import AUDIT_LOGGER
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support import fixed_upstreams
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import ViewerBrowser, sign_in
@@ -224,6 +226,21 @@ async def test_a_sign_in_is_offered_only_to_an_upstream_that_asked_for_one(
 
     assert not await show(LoginStatus.NONE)
     assert await show(LoginStatus.REQUIRED)
+
+
+async def test_the_page_of_a_skipped_upstream_says_that_no_call_is_accepted(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = SkippedUpstream(
+        name="stage", configured_name="stage", reason=SkipReason.MISSING_VARIABLE, advice="'url' needs ABSENT."
+    )
+    monkeypatch.setattr(UpstreamToolCatalog, "list_skipped", lambda _: [entry])
+    browser = await sign_in(service, "alice")
+
+    page = (await browser.open("/upstreams/stage")).text
+
+    assert "<dt>New calls</dt><dd>are refused: its entry in the configuration is not served</dd>" in page
+    assert "&#39;url&#39; needs ABSENT." in page
 
 
 async def test_an_upstream_that_is_down_has_a_page_that_says_why(

@@ -195,6 +195,21 @@ async def test_a_registration_form_makes_one_webhook_however_often_it_is_sent(se
     assert 'value="http://10.0.0.1/&lt;x&gt;"' in refused.text
 
 
+async def test_a_registration_form_that_is_sent_again_hours_later_leads_to_a_new_secret(
+    service: ServiceUnderTest,
+) -> None:
+    browser = await sign_in(service, "alice")
+    form = {"idempotency_key": "form-1", "url": CALLBACK_URL, "events": "call.finished"}
+    await browser.send("/webhooks/new", on="/webhooks/new", **form)
+    service.clock.advance(2 * 3600)
+
+    again = await browser.send("/webhooks/new", on="/webhooks/new", **form)
+
+    assert "whsec_" not in again.text
+    assert "its secret is not shown again" in again.text
+    assert re.search(r'<a href="/ui/webhooks/wh_\w+/rotate-secret">', again.text)
+
+
 async def test_a_registration_form_that_cannot_be_sent_keeps_what_was_typed(tmp_path: Path) -> None:
     form = {"idempotency_key": "form-1", "url": CALLBACK_URL, "events": "call.finished"}
     async with running_service(tmp_path, quotas=Quotas(webhooks=1)) as service:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -26,6 +26,7 @@ class Part(BaseModel):
     labels: Annotated[Mapping[str, str], Field(max_length=1)] = {}
     steps: Annotated[Sequence[int], Field(max_length=1)] = ()
     inner: list[Inner] | None = None
+    is_dead: Literal[True] | None = None
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,7 @@ class Part(BaseModel):
         ({"labels": {"a": "b", "c": "d"}}, "labels: An object should have at most 1 item, not"),
         ({"labels": []}, "labels: Input should be an object"),
         ({"steps": [1, 2]}, "steps: It should have at most 1 item, not 2"),
+        ({"is_dead": False}, "is_dead: Input should be true"),
         ([], "Input should be an object"),
         ({"name": "a"}, "name: There is no such name. Did you mean 'names'?"),
         ({"inner": [{"lable": 1}]}, "inner.0.lable: There is no such name. Did you mean 'label'?"),

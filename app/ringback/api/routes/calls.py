@@ -7,12 +7,13 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.authentication import CALLER_SECURITY, AuthenticatedRoute, CallerDep, StrictJsonRequest
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import REPLAYED_HEADER, build_result_response, encode_next_cursor
+from ringback.api.responses import REPLAYED_HEADER, build_result_response
 from ringback.domain import errors
 from ringback.domain.call import Call
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.principal import Caller
 from ringback.schemas import examples
 from ringback.schemas.call_histories import CallHistoryView
@@ -57,7 +58,7 @@ CallIdPath = Annotated[str, Path(description="A call's id.", examples=[examples.
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        alias="Idempotency-Key",
+        alias=IDEMPOTENCY_KEY_HEADER,
         min_length=1,
         max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
         pattern=PRINTABLE_ASCII,
@@ -114,22 +115,18 @@ async def _wait_for_end(
 @router.post(
     "/batch",
     status_code=202,
+    dependencies=[
+        refuse_idempotency_key("Give each of its calls an `idempotency_key`. Then the whole request can be repeated.")
+    ],
     response_description="All calls are stored and run, also after you disconnect.",
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS, errors.InvalidRequest),
 )
-async def start_calls(
-    body: StartBatchBody, request: Request, services: ServicesDep, caller: CallerDep
-) -> StartedBatchView:
+async def start_calls(body: StartBatchBody, services: ServicesDep, caller: CallerDep) -> StartedBatchView:
     """Start up to 100 tool calls, all of them or none.
 
     If one is refused, the problem names it by `index`, and nothing was started. Each call may have its own idempotency key;
     with keys, the whole request can be repeated. Wait for the calls with POST /v1/calls/wait.
     """
-    if "idempotency-key" in request.headers:
-        raise errors.InvalidRequest(
-            "A batch has no Idempotency-Key of its own. Give each of its calls an `idempotency_key`. Then the whole request "
-            "can be repeated."
-        )
     started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
     paused = {each.call.id for each in started if await services.upstream_controls.is_paused(each.call)}
     return StartedBatchView.from_started(started, paused=paused)
@@ -200,7 +197,8 @@ async def cancel_call(call_id: CallIdPath, services: ServicesDep, caller: OwnerC
 
     A queued call ends at once. For a running call, the upstream gets a cancellation; the status shows how the call then ends.
     """
-    return CallView.from_call(await services.calls.cancel_call(caller, call_id))
+    call = await services.calls.cancel_call(caller, call_id)
+    return CallView.from_call(call, shows_owner=caller.operator is not None)
 
 
 async def _mark_unattended_on_disconnect(

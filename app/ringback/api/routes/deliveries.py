@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor, decode_redelivery_position
+from ringback.domain.cursor import CursorList, decode_id_cursor, decode_redelivery_position, encode_next_cursor
 from ringback.schemas import examples
 from ringback.schemas.deliveries import (
     DeliveryListQuery,
@@ -41,6 +41,7 @@ async def list_deliveries(
 @router.post(
     "/redeliver",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidCursor, errors.QuotaExceeded, errors.ShuttingDown
     ),
@@ -71,6 +72,7 @@ async def read_delivery(
 @router.post(
     "/{delivery_id}/redeliver",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive
     ),
@@ -82,4 +84,5 @@ async def redeliver(
 
     The other pending deliveries of its webhook are due now, too. The receiver's circuit breakers let one attempt through.
     """
-    return RequestedDeliveryView.from_requested(await services.replays.redeliver_delivery(caller, delivery_id))
+    requested = await services.replays.redeliver_delivery(caller, delivery_id)
+    return RequestedDeliveryView.from_requested(requested, shows_owner=caller.operator is not None)

@@ -17,6 +17,7 @@ from starlette.types import Send
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.domain import errors
@@ -42,6 +43,8 @@ _HEADERS: Final = {
 }
 
 _PUBLISHING_ERRORS: Final = (errors.UnknownUpstream, errors.QuotaExceeded, errors.ShuttingDown)
+
+_REFUSED_KEY: Final = refuse_idempotency_key("Give each event an `id`. Then the whole request can be repeated.")
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
@@ -147,6 +150,7 @@ def _heartbeat_frame(page: StreamPage) -> bytes:
 @router.post(
     "",
     status_code=201,
+    dependencies=[_REFUSED_KEY],
     response_description="The event is in the log.",
     responses={
         200: {"model": PublishedEventView, "description": "The log had an event of this id."},
@@ -168,6 +172,7 @@ async def publish_event(
 
 @router.post(
     "/batch",
+    dependencies=[_REFUSED_KEY],
     response_description="All events are in the log.",
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_PUBLISHING_ERRORS),
 )

@@ -8,9 +8,8 @@ from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
 from ringback.api.operator_access import ListCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL, Caller, Scope
 from ringback.schemas.insights import (
     InsightsQuery,

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import AdminCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.schemas import examples
 from ringback.schemas.keys import (
     CreatedKeyView,
@@ -26,11 +26,16 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=AuthenticatedRo
 
 KeyIdPath = Annotated[str, Path(description="A key's id.", examples=[examples.KEY_ID])]
 _DEFAULT_ROTATE_BODY = RotateKeyBody()
-_NO_STORE = {"Cache-Control": "no-store"}
-"""A response with a key must not stay in a cache."""
 
 
-@router.post("", status_code=201, responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS))
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[
+        refuse_idempotency_key("List the keys before you repeat the request, and revoke the one that you do not have.")
+    ],
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS),
+)
 async def create_key(
     body: CreateKeyBody, services: ServicesDep, caller: CallerDep, response: Response
 ) -> CreatedKeyView:
@@ -40,7 +45,7 @@ async def create_key(
     """
     services.operators.require_admin(caller, operation="create_key", principal=body.principal)
     key, text = await services.api_keys.create_key(body.principal, **body.to_new_key(), caller=caller)
-    response.headers.update({"Location": f"/v1/keys/{key.id}", **_NO_STORE})
+    response.headers["Location"] = f"/v1/keys/{key.id}"
     return CreatedKeyView.from_created(key, text)
 
 
@@ -63,6 +68,7 @@ async def read_key(key_id: KeyIdPath, services: ServicesDep, caller: AdminCaller
 @router.post(
     "/{key_id}/rotate",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.Conflict),
 )
 async def rotate_key(
@@ -76,7 +82,7 @@ async def rotate_key(
     rotated = await services.api_keys.rotate_key(
         key_id, overlap_seconds=body.overlap_seconds, lifetime_seconds=body.expires_in_seconds, caller=caller
     )
-    response.headers.update({"Location": f"/v1/keys/{rotated.key.id}", **_NO_STORE})
+    response.headers["Location"] = f"/v1/keys/{rotated.key.id}"
     return RotatedKeyView.from_rotated(rotated)
 
 

@@ -2,15 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.schemas import examples
 from ringback.schemas.portal_links import (
     CreatedPortalLinkView,
@@ -21,19 +21,18 @@ from ringback.schemas.portal_links import (
 
 router = APIRouter(prefix="/v1/portal-links", tags=["portal links"], route_class=AuthenticatedRoute)
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _DEFAULT_BODY = CreatePortalLinkBody()
 
 
 @router.post(
     "",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest, errors.QuotaExceeded),
 )
 async def create_portal_link(
     services: ServicesDep,
     caller: OwnerCallerDep,
-    response: Response,
     body: CreatePortalLinkBody = _DEFAULT_BODY,
 ) -> CreatedPortalLinkView:
     """Create a link that shows your pages of the dashboard, or those of one client session, to people without a key.
@@ -45,7 +44,6 @@ async def create_portal_link(
     created = await services.portal_links.create_link(
         caller, client_session_id=body.client_session_id, lifetime_seconds=body.expires_in_seconds
     )
-    response.headers.update(_NO_STORE)
     return CreatedPortalLinkView.from_created(created)
 
 

@@ -158,7 +158,8 @@ def _etag(call: Call) -> str:
 
 
 def _result_headers(call: Call) -> dict[str, str]:
-    return {"ETag": _etag(call), "Accept-Ranges": "bytes"}
+    # A cache of the client itself may keep the result, and checks with the ETag whether it still may show it.
+    return {"ETag": _etag(call), "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
 
 
 def _select_part(range_: str | None, if_range: str | None, call: Call, size: int) -> range | None:

@@ -1,9 +1,10 @@
 """Logins to upstreams over REST: start one, complete it, sign out."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import refuse_idempotency_key
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.routes.upstreams import UpstreamName
 from ringback.domain import errors
@@ -18,20 +19,18 @@ router = APIRouter(prefix="/v1/upstreams/{name}/login", tags=["upstreams"], rout
 
 _ERRORS = (*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.LoginNotCompleted, errors.ShuttingDown)
 _DEFAULT_BODY = StartLoginBody()
-_NO_STORE = {"Cache-Control": "no-store"}
-"""The response contains a secret of the login."""
 
 
 @router.post(
     "",
     status_code=201,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*_ERRORS, *BODY_ERRORS, errors.QuotaExceeded, errors.LoginUnavailable),
 )
 async def start_login(
     name: UpstreamName,
     services: ServicesDep,
     caller: CallerDep,
-    response: Response,
     body: StartLoginBody = _DEFAULT_BODY,
 ) -> StartedLoginView:
     """Begin to sign in to an upstream in a browser (OAuth). Complete it within ten minutes with the same key.
@@ -40,7 +39,6 @@ async def start_login(
     a front end of your own, send the user to `login_url` of the upstream instead (`GET /v1/upstreams`).
     """
     started = await services.upstream_logins.start_login(caller, name, redirect_uri=body.redirect_uri, scope=body.scope)
-    response.headers.update(_NO_STORE)
     return StartedLoginView.from_started(started)
 
 

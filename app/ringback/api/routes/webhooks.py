@@ -9,11 +9,12 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
+from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, refuse_idempotency_key
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import REPLAYED_HEADER, encode_next_cursor
+from ringback.api.responses import REPLAYED_HEADER
 from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.principal import Caller
 from ringback.domain.webhook import Webhook
 from ringback.schemas import examples
@@ -53,7 +54,7 @@ WebhookNamePath = Annotated[
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        alias="Idempotency-Key",
+        alias=IDEMPOTENCY_KEY_HEADER,
         min_length=1,
         max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
         pattern=PRINTABLE_ASCII,
@@ -202,23 +203,27 @@ async def verify_webhook(
 
     `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not.
     """
-    return ChangedWebhookView.from_changed(await services.webhooks.verify_webhook(caller, webhook_id))
+    verified = await services.webhooks.verify_webhook(caller, webhook_id)
+    return ChangedWebhookView.from_changed(verified, shows_owner=caller.operator is not None)
 
 
 @router.post(
     "/{webhook_id}/test",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
 )
 async def test_webhook(
     webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep
 ) -> RequestedDeliveryView:
     """Send a signed `webhook.test` to this webhook now, before its other deliveries. The delivery shows the outcome."""
-    return RequestedDeliveryView.from_requested(await services.webhooks.send_test(caller, webhook_id))
+    sent = await services.webhooks.send_test(caller, webhook_id)
+    return RequestedDeliveryView.from_requested(sent, shows_owner=caller.operator is not None)
 
 
 @router.post(
     "/{webhook_id}/rotate-secret",
+    dependencies=[refuse_idempotency_key("Send your own `secret`: it is the same in each request.")],
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.QuotaExceeded),
 )
 async def rotate_secret(
@@ -238,6 +243,7 @@ async def rotate_secret(
 @router.post(
     "/{webhook_id}/replay",
     status_code=202,
+    dependencies=[refuse_idempotency_key()],
     responses=problem_responses(
         *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.InvalidCursor, *_SENDING_ERRORS
     ),

@@ -95,13 +95,20 @@ class Events:
         caller.require_scope(Scope.READ)
         before = decode_log_position(cursor).seq if cursor else LAST_SEQ
 
-        async def read(tx: Transaction) -> Page[Event, str]:
-            page = await tx.event_log.list_before(caller.principal, before, event_filter, limit=limit)
-            seq = page.next_position
-            following = None if seq is None else await read_log_position(tx, caller.principal, seq)
-            return Page(page, next_position=None if following is None else encode_log_position(following))
+        return await self._store.scan(
+            caller.principal,
+            lambda tx: read_own_latest(tx, caller.principal, event_filter, before=before, limit=limit),
+        )
 
-        return await self._store.scan(caller.principal, read)
+
+async def read_own_latest(
+    tx: Transaction, principal: Principal, event_filter: EventFilter, *, before: int, limit: int
+) -> Page[Event, str]:
+    """The events of one log before a sequence number, newest first. The next position is the cursor of the next page."""
+    page = await tx.event_log.list_before(principal, before, event_filter, limit=limit)
+    seq = page.next_position
+    following = None if seq is None else await read_log_position(tx, principal, seq)
+    return Page(page, next_position=None if following is None else encode_log_position(following))
 
 
 async def read_event_page(

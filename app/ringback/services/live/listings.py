@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ringback.domain.call import Call
 from ringback.domain.call_histories import CallMarks
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.cursor import Page
+from ringback.domain.cursor import CursorList, encode_event_time, encode_next_cursor
 from ringback.domain.delivery import Delivery
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.event import Event
@@ -19,7 +19,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 from ringback.services.calls.call_histories import read_marks
 from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX, find_latest_generations
-from ringback.services.events.events import LAST_SEQ
+from ringback.services.events.events import LAST_SEQ, read_own_latest
 from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
 from ringback.services.scans import Scan
 
@@ -37,7 +37,8 @@ class LiveListing(Protocol[Shown_co]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedCalls:
     calls: Sequence[Call]
-    has_more: bool
+    older: str | None
+    """The cursor of older ones; None if these are all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class CallListing:
 
     async def _read(self, tx: Transaction, principal: Principal | None) -> ListedCalls:
         page = await tx.calls.list_page(principal, self.call_filter, position=None, limit=self.limit)
-        return ListedCalls(calls=list(page), has_more=page.next_position is not None)
+        return ListedCalls(calls=list(page), older=encode_next_cursor(CursorList.CALLS, page))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ class ListedDeliveries:
     deliveries: Sequence[Delivery]
     latest: Mapping[DeliveryId, Delivery]
     """The latest generation of those that were sent again."""
-    has_more: bool
+    older: str | None
+    """The cursor of older ones; None if these are all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +78,16 @@ class DeliveryListing:
     async def _read(self, tx: Transaction, principal: Principal | None) -> ListedDeliveries:
         page = await tx.deliveries.list_page(principal, self.delivery_filter, position=None, limit=self.limit)
         latest = await find_latest_generations(tx, list(page))
-        return ListedDeliveries(deliveries=list(page), latest=latest, has_more=page.next_position is not None)
+        older = encode_next_cursor(CursorList.DELIVERIES, page)
+        return ListedDeliveries(deliveries=list(page), latest=latest, older=older)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedWebhooks:
     webhooks: Sequence[Webhook]
     counts: Mapping[WebhookId, UndeliveredCounts]
-    has_more: bool
+    older: str | None
+    """The cursor of older ones; None if these are all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +104,15 @@ class WebhookListing:
     async def _read(self, tx: Transaction, principal: Principal | None) -> ListedWebhooks:
         page = await tx.webhooks.list_page(principal, self.health, state=self.state, position=None, limit=self.limit)
         counts = await tx.deliveries.count_undelivered([each.id for each in page], limit=UNDELIVERED_COUNTED_MAX)
-        return ListedWebhooks(webhooks=list(page), counts=counts, has_more=page.next_position is not None)
+        older = encode_next_cursor(CursorList.WEBHOOKS, page)
+        return ListedWebhooks(webhooks=list(page), counts=counts, older=older)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEvents:
     events: Sequence[Event]
-    has_more: bool
+    older: str | None
+    """The cursor of older ones; None if these are all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +126,12 @@ class EventListing:
         return await scan(lambda tx: self._read(tx, principal))
 
     async def _read(self, tx: Transaction, principal: Principal | None) -> ListedEvents:
-        page: Page[Event, Any]
-        if principal is None:
-            page = await tx.events.list_latest(self.event_filter, position=None, limit=self.limit)
-        else:
-            page = await tx.event_log.list_before(principal, LAST_SEQ, self.event_filter, limit=self.limit)
-        return ListedEvents(events=list(page), has_more=page.next_position is not None)
+        if principal is not None:
+            own = await read_own_latest(tx, principal, self.event_filter, before=LAST_SEQ, limit=self.limit)
+            return ListedEvents(events=list(own), older=own.next_position)
+        page = await tx.events.list_latest(self.event_filter, position=None, limit=self.limit)
+        older = None if page.next_position is None else encode_event_time(page.next_position)
+        return ListedEvents(events=list(page), older=older)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +140,8 @@ class SessionContent:
     """Newest first."""
     counts: SessionCounts | None
     """None without calls, and for the calls of all principals that use the session's name."""
-    has_more: bool
+    older: str | None
+    """The cursor of older ones; None if these are all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,5 +162,5 @@ class SessionListing:
             counts = await tx.client_sessions.count_calls(
                 principal, self.client_session_id, limit=SESSION_CALLS_COUNTED_MAX
             )
-        has_more = page.next_position is not None
-        return SessionContent(calls=await read_marks(tx, list(page)), counts=counts, has_more=has_more)
+        older = encode_next_cursor(CursorList.CALLS, page)
+        return SessionContent(calls=await read_marks(tx, list(page)), counts=counts, older=older)

@@ -25,6 +25,7 @@ from ringback.domain.webhook import (
     with_rotated_secret,
     with_url,
 )
+from ringback.domain.webhook_text import describe_webhook
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
@@ -52,6 +53,7 @@ from ringback.services.webhooks.webhook_checks import (
     require_secret_quota,
     require_subscription_quota,
     subscribes_to_changes,
+    warn_of_unlisted_upstream,
 )
 from ringback.services.webhooks.webhook_updates import UpdatedWebhook, update_webhook
 
@@ -84,6 +86,13 @@ class RegisteredWebhook:
     """The signing secret if the service has just generated it. It is shown only in this response."""
     is_new: bool = True
     """False if the name or the idempotency key named a webhook that already existed."""
+    warning: str = ""
+    """What its owner may not have meant; empty without such."""
+
+    @property
+    def hears(self) -> str:
+        """One sentence that says which events the webhook receives, and the warning."""
+        return " ".join(filter(None, (describe_webhook(self.webhook), self.warning)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +149,12 @@ class WebhookRegistrations:
             webhook = await self._store.write_for(
                 caller.principal, lambda tx: self._insert_webhook(tx, caller, built.webhook, registration.cursor)
             )
-            return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=built.generated_secret))
+            return await self._complete(caller, RegisteredWebhook(webhook=webhook, secret=built.generated_secret))
         existing = await self._store.read(
             lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
         )
-        return await self._wait_until_challenged(
-            existing or await self._register_with_key(caller, registration, idempotency_key)
+        return await self._complete(
+            caller, existing or await self._register_with_key(caller, registration, idempotency_key)
         )
 
     async def register_named(self, caller: Caller, name: str, registration: WebhookRegistration) -> RegisteredWebhook:
@@ -180,7 +189,7 @@ class WebhookRegistrations:
         registered, updated = await self._store.write_for(caller.principal, insert_or_change)
         if updated is not None:
             await self._attempts.schedule_rest(caller.principal, updated.webhook.id)
-        return await self._wait_until_challenged(registered)
+        return await self._complete(caller, registered)
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
         """Register a callback URL for a model. The same registration again is the same webhook, with a later expiry.
@@ -261,8 +270,10 @@ class WebhookRegistrations:
 
         return await self._store.write_for(caller.principal, insert_once)
 
-    async def _wait_until_challenged(self, registered: RegisteredWebhook) -> RegisteredWebhook:
-        return replace(registered, webhook=await self._verification.wait_until_challenged(registered.webhook))
+    async def _complete(self, caller: Caller, registered: RegisteredWebhook) -> RegisteredWebhook:
+        """The webhook after its first challenge, with the warning for its owner."""
+        webhook = await self._verification.wait_until_challenged(registered.webhook)
+        return replace(registered, webhook=webhook, warning=warn_of_unlisted_upstream(caller, webhook, self._catalog))
 
     async def _build_webhook(
         self, caller: Caller, registration: WebhookRegistration, *, origin: WebhookOrigin

@@ -15,6 +15,7 @@ from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, Webhook, WebhookState
 from ringback.notifier.http.target import TargetCache, TargetPolicy
 from ringback.signing import secrets as signing_secrets
+from ringback.suggestions import suggest_name
 
 SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
 """Most receivers deploy within a day. Implementations of MCP events use the same value (mcp-events §8)."""
@@ -112,6 +113,20 @@ def check_subscribed_upstream(caller: Caller, webhook: Webhook, catalog: ToolCat
         raise UnknownUpstream(
             "upstream: there is no upstream of this name. List them: GET /v1/upstreams", upstream=webhook.upstream
         )
+
+
+def warn_of_unlisted_upstream(caller: Caller, webhook: Webhook, catalog: ToolCatalog) -> str:
+    """A sentence for a webhook whose upstream the caller's list does not have; empty for others.
+
+    It is no error: calls of servers that report them name upstreams without an entry, and an entry can follow.
+    """
+    if webhook.upstream is None:
+        return ""
+    listed = [each.name for each in (*catalog.list_upstreams(), *catalog.list_skipped())]
+    names = [name for name in listed if caller.may_use_upstream(name)]
+    if webhook.upstream in names:
+        return ""
+    return f"GET /v1/upstreams lists no '{webhook.upstream}' now.{suggest_name(webhook.upstream, names)}"
 
 
 async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:

@@ -165,7 +165,8 @@ class Webhooks:
     async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> ChangedWebhook:
         """Apply the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.
 
-        A new URL, and each request to activate or resume the webhook, make its pending deliveries due now.
+        A new URL, and each request to activate or resume the webhook, make its pending deliveries due now. Nothing is written
+        if the webhook has the values of the change already.
         """
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
@@ -179,16 +180,19 @@ class Webhooks:
                 require_change_of_subscription(change)
             url, has_headers = change.url or previous.url, change.headers is not None
             require_headers_for_origin(previous, url, are_given=has_headers, policy=self._guard.policy)
-            updated = replace(apply_change(previous, change, now=tx.now()), updated_at=tx.now())
+            updated = apply_change(previous, change, now=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
+            requests_attempts = change.state is WebhookState.ACTIVE or change.paused is False
+            if updated == previous and not requests_attempts:
+                return UpdatedWebhook(webhook=previous, scheduled=None)
             changed = await update_webhook(
                 tx,
                 self._verification,
                 self._attempts,
                 previous,
-                updated,
-                requests_attempts=change.state is WebhookState.ACTIVE or change.paused is False,
+                replace(updated, updated_at=tx.now()),
+                requests_attempts=requests_attempts,
             )
             await record_own_change(tx, caller, "change_webhook", previous.id, detail=describe_change(change))
             return changed

@@ -9,12 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.responses import encode_next_cursor
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.errors import ContentUnreadable, InvalidRequest, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
@@ -75,8 +74,14 @@ class CallPages:
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
         page = await services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
-        older = _older_link(query, encode_next_cursor(CursorList.CALLS, page))
-        return self._render_list(viewer, query, calls=page, is_first=cursor is None, older=older)
+        path = f"{self._renderer.find_path(viewer)}/calls"
+        return self._render_list(
+            viewer,
+            query,
+            calls=page,
+            older=link_older_calls(path, query, encode_next_cursor(CursorList.CALLS, page)),
+            newest=None if cursor is None else f"{path}{query.link()}",
+        )
 
     def _render_list(
         self,
@@ -84,8 +89,8 @@ class CallPages:
         query: CallQuery,
         *,
         calls: Sequence[Call] = (),
-        is_first: bool = True,
         older: str | None = None,
+        newest: str | None = None,
         problem: str | None = None,
     ) -> Response:
         """`problem`: why the filter was refused. The page then has the form and no rows."""
@@ -102,8 +107,8 @@ class CallPages:
             links_upstreams=viewer.client_session_id is None,
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
-            is_first=is_first,
             older=older,
+            newest=newest,
         )
 
     async def show_call(self, request: Request, viewer: Viewer) -> Response:
@@ -194,8 +199,9 @@ def _search_path(search: str) -> str:
     return with_query("/lookup", {"q": search})
 
 
-def _older_link(query: CallQuery, cursor: str | None) -> str | None:
-    return None if cursor is None else query.link(cursor=cursor)
+def link_older_calls(path: str, query: CallQuery, cursor: str | None) -> str | None:
+    """The next page of the list at `path`; None without a cursor."""
+    return None if cursor is None else f"{path}{query.link(cursor=cursor)}"
 
 
 def _find_reason(call: Call) -> str | None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.attempt_category import AttemptCategory
-from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.errors import CallExpired, InvalidRequest, NotFound
 from ringback.domain.principal import Caller
@@ -64,8 +64,7 @@ class DeliveryPages:
         hook = query.webhook_id
         pause_end = None if hook is None else await services.webhooks.find_pause_end(caller, hook)
         path, filters = f"{self._renderer.find_path(viewer)}/deliveries", list_filters(query)
-        following = deliveries.next_position
-        cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
+        cursor = encode_next_cursor(CursorList.DELIVERIES, deliveries)
         return self._renderer.render_page(
             "deliveries.html",
             viewer,

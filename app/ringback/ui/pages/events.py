@@ -48,8 +48,7 @@ class EventPages:
         except InvalidRequest as refused:
             return self._render_list(viewer, keep_filters(request, EventStreamQuery), problem=refused.detail)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
-        sees_all = caller.sees_all_principals and shows_owner(self._context, viewer)
-        events, older = await (self._read_all if sees_all else self._read_own)(caller, query)
+        events, older = await (self._read_all if caller.sees_all_principals else self._read_own)(caller, query)
         path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
         return self._render_list(
             viewer,

@@ -43,14 +43,16 @@ from ringback.services.live.listings import (
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
+from ringback.ui.formats import session_path
 from ringback.ui.open_pages import EVENT_STREAM
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.pages.calls import link_older_calls
 from ringback.ui.pages.deliveries import require_session_of_call
 from ringback.ui.pages.events import show_event
 from ringback.ui.pages.home import describe_home, make_home_listing
-from ringback.ui.pages.sessions import describe_session, require_session_name
+from ringback.ui.pages.sessions import describe_session, link_older_session_calls, require_session_name
 from ringback.ui.pages.webhooks import describe_webhooks
-from ringback.ui.query_parameters import list_filters, read_query
+from ringback.ui.query_parameters import list_filters, read_query, with_query
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 from ringback.ui.viewer_checks import ViewerCheck, ViewerChecks
@@ -113,10 +115,11 @@ class LivePages:
         query = read_query(request, WebhookListQuery)
         caller = self._view_rows(viewer, request, "ui_follow_webhooks")
         variant = viewer.caller.principal, shows_owner(self._context, viewer)
+        path = f"{self._renderer.find_path(viewer)}/webhooks"
 
         def describe(shown: ListedWebhooks) -> Mapping[str, Any]:
             values = describe_webhooks(shown.webhooks, shown.counts, query, reader=variant[0], shows_owner=variant[1])
-            return {**values, "older": shown.has_more}
+            return {**values, **_link_older(path, list_filters(query), shown.older)}
 
         view = _View(
             listing=WebhookListing(health=query.health, state=query.state, limit=LIVE_PAGE_SIZE),
@@ -130,10 +133,11 @@ class LivePages:
         query = read_query(request, EventStreamQuery)
         caller = self._view_rows(viewer, request, "ui_follow_events")
         variant = (shows_owner(self._context, viewer),)
+        path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
 
         def describe(shown: ListedEvents) -> Mapping[str, Any]:
             events = [show_event(event) for event in shown.events]
-            return {"events": events, "older": shown.has_more, "shows_owner": variant[0]}
+            return {"events": events, "shows_owner": variant[0], **_link_older(path, filters, shown.older)}
 
         view = _View(
             listing=EventListing(event_filter=query.to_filter(), limit=LIVE_PAGE_SIZE),
@@ -146,6 +150,7 @@ class LivePages:
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
         variant = shows_owner(self._context, viewer), query.is_filtered, viewer.client_session_id is None
+        path = f"{self._renderer.find_path(viewer)}/calls"
 
         def describe(shown: ListedCalls) -> Mapping[str, Any]:
             return {
@@ -153,7 +158,8 @@ class LivePages:
                 "shows_owner": variant[0],
                 "is_filtered": variant[1],
                 "links_upstreams": variant[2],
-                "older": None,
+                "older": link_older_calls(path, query, shown.older),
+                "newest": None,
             }
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
@@ -175,7 +181,7 @@ class LivePages:
                 "now": self._context.clock.now(),
                 "paused_until": None,
                 "filters": filters,
-                "older": shown.has_more,
+                **_link_older(f"{self._renderer.find_path(viewer)}/deliveries", filters, shown.older),
                 "shows_owner": variant[0],
                 "links_webhooks": variant[1],
             }
@@ -189,10 +195,14 @@ class LivePages:
         caller = self._view_rows(viewer, request, "ui_follow_session")
         variant = (shows_owner(self._context, viewer),)
 
+        principal = "" if caller.operator is None or caller.sees_all_principals else caller.principal
+        path = f"{self._renderer.find_path(viewer)}{session_path(name, principal)}"
+
         def describe(shown: SessionContent) -> Mapping[str, Any]:
-            return describe_session(
+            values = describe_session(
                 name, shown.calls, shown.counts, now=self._context.clock.now(), caller=caller, shows_owner=variant[0]
             )
+            return {**values, "older": link_older_session_calls(path, shown.older), "newest": None}
 
         listing = SessionListing(client_session_id=name, limit=LIVE_PAGE_SIZE)
         view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
@@ -235,6 +245,11 @@ class LivePages:
     def _render(self, view: _View[Shown], path: str, shown: Shown) -> bytes:
         """`path` is what the links begin with: viewers of a portal link have their own."""
         return _write_event("rows", self._renderer.render_fragment(view.template, path=path, **view.describe(shown)))
+
+
+def _link_older(path: str, filters: Mapping[str, str], cursor: str | None) -> Mapping[str, str | None]:
+    """The links below the rows. A live list shows the newest page."""
+    return {"older": None if cursor is None else with_query(path, {**filters, "cursor": cursor}), "newest": None}
 
 
 class LiveResponse(StreamingResponse):

@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.responses import encode_next_cursor
 from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.call_histories import CallMarks
-from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.errors import NotFound
 from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX, SessionCounts
 from ringback.domain.principal import Caller
@@ -83,12 +82,17 @@ class SessionPages:
             title=f"Session {name}",
             section="Sessions",
             newest=None if cursor is None else path,
-            older=f"{path}{'&' if '?' in path else '?'}{urlencode({'cursor': older})}" if older else None,
+            older=link_older_session_calls(path, older),
             live_path=with_query(f"{ui_path}/session/live", live) if cursor is None else None,
             **describe_session(
                 name, page, counts, now=self._context.clock.now(), caller=caller, shows_owner=is_shown_owner
             ),
         )
+
+
+def link_older_session_calls(path: str, cursor: str | None) -> str | None:
+    """The next page of the calls of the session at `path`; None without a cursor."""
+    return None if cursor is None else f"{path}{'&' if '?' in path else '?'}{urlencode({'cursor': cursor})}"
 
 
 def require_session_name(viewer: Viewer, name: str) -> str:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.errors import IdempotencyConflict, InvalidRequest, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
@@ -71,9 +71,7 @@ class WebhookPages:
         webhooks = await services.webhooks.list_webhooks(
             caller, query.health, state=query.state, position=position, limit=PAGE_SIZE
         )
-        following = (
-            None if webhooks.next_position is None else encode_cursor(CursorList.WEBHOOKS, webhooks.next_position)
-        )
+        following = encode_next_cursor(CursorList.WEBHOOKS, webhooks)
         path = f"{self._renderer.find_path(viewer)}/webhooks"
         filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
@@ -154,7 +152,7 @@ class WebhookPages:
             section="Webhooks",
             status_code=HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK,
             webhook=registered.webhook,
-            hears=describe_webhook(registered.webhook),
+            hears=registered.hears,
             secret=registered.secret,
             overlap_ends_at=None,
         )
