@@ -168,6 +168,14 @@ def test_an_invalid_argument_prints_one_message_with_the_next_step(
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", [("create", "alice"), ("list",), ("revoke", "key_01JD2VX0000000000000000000")])
+def test_a_database_that_is_away_ends_a_command_as_one_that_may_be_repeated(run: Run, command: tuple[str, ...]) -> None:
+    away = run("keys", *command, "--database", "postgresql://ringback@127.0.0.1:1/ringback")
+
+    assert (away.exit_code, away.stdout) == (75, "")
+    assert "The database cannot be used now" in away.stderr
+
+
 def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
 

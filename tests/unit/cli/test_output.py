@@ -17,7 +17,7 @@ from ringback.cli.output import (
     print_table,
     strip_control_characters,
 )
-from ringback.cli.server_options import SERVICE_ERRORS
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.client import ConnectionFailed, PortalLink
 from ringback.domain.errors import InvalidRequest
 from ringback.schemas import administration_examples
@@ -57,7 +57,7 @@ def test_text_keeps_its_lines_and_its_scripts() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionFailed("Do this."), InvalidRequest("Do this."), SettingsError("Do this.")])
 def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended, exit_on_errors(*SERVICE_ERRORS):
+    with pytest.raises(typer.Exit) as ended, exit_on_service_errors():
         raise error
 
     assert ended.value.exit_code == 2

@@ -20,8 +20,7 @@ from ringback.cli.client_options import URL_DEFAULT, ApiKey
 from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.embedded_service.starter import ServiceStarter
-from ringback.cli.output import exit_on_errors
-from ringback.cli.server_options import SERVICE_ERRORS
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService, run_bridge
 from ringback.domain.clock import SystemClock
 
@@ -34,7 +33,7 @@ _WAIT_SECONDS_MAX: Final = 60.0
 """The service accepts up to 60 s, and waits as long as its own limit allows."""
 
 
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def mcp(
     *,
     url: Annotated[
