@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
+from ringback.cli import output
 from ringback.cli.output import (
     exit_on_errors,
     format_time_text,
@@ -36,6 +38,48 @@ def test_a_table_of_a_process_without_standard_output_goes_nowhere(monkeypatch: 
     monkeypatch.setattr(sys, "stdout", None)
 
     print_table(("id",), [{"id": "call_1"}])
+
+
+DELIVERY = {
+    "id": "dlv_01JD2VX0000000000000000000",
+    "webhook_id": "wh_01JD2VX0000000000000000000",
+    "call_id": "call_01JD2VX0000000000000000000",
+    "state": "dead",
+    "last_category": "http_5xx",
+    "detail": "first line\nsecond line",
+}
+
+
+def print_deliveries(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(output, "create_console", lambda: Console(width=width))
+    print_table(tuple(DELIVERY), [DELIVERY, DELIVERY])
+
+
+def test_a_terminal_that_is_too_narrow_for_a_table_shows_each_member_on_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_deliveries(monkeypatch, width=80)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "id             dlv_01JD2VX0000000000000000000",
+        "webhook_id     wh_01JD2VX0000000000000000000",
+        "call_id        call_01JD2VX0000000000000000000",
+        "state          dead",
+    ]
+    assert lines[4:8] == ["last_category  http_5xx", "detail         first line", "               second line", ""]
+    assert len(lines) == 16
+
+
+def test_the_narrowest_table_shows_whole_ids_and_every_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = sum(len(DELIVERY[name]) + 3 for name in ("id", "webhook_id", "call_id"))
+    print_deliveries(monkeypatch, width=1 + ids + len("state") + 3 + 2 * (output.COLUMN_WIDTH_MIN + 3))
+
+    shown = capsys.readouterr().out
+    assert all(DELIVERY[name] in shown for name in ("id", "webhook_id", "call_id", "state", "last_category"))
+    assert "state" in shown.splitlines()[2]
 
 
 def test_json_has_every_character_and_none_that_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
