@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
@@ -202,9 +203,20 @@ def exit_on_errors(
     except (ClientError, InvalidArgument, *expected) as error:
         exit_with_error(str(error), exit_code=exit_code(error))
     except OSError as error:
-        if error.filename is None:
-            raise
-        exit_with_error(f"{error.filename}: {error.strerror}.")
+        if error.filename is not None:
+            exit_with_error(f"{error.filename}: {error.strerror}.")
+        if _is_folder_removed():
+            exit_with_error("This folder was removed. Change to another one, and repeat the command.")
+        raise
+
+
+def _is_folder_removed() -> bool:
+    """Whether the working folder is gone. Whatever makes a path absolute then fails without a file name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _json_default(value: Any) -> str:

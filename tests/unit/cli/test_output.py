@@ -115,6 +115,20 @@ def test_a_file_that_cannot_be_had_is_named(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == f"Error: {tmp_path / 'missing' / 'file'}: No such file or directory.\n"
 
 
+def test_a_command_in_a_folder_that_was_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    with pytest.raises(typer.Exit) as ended, exit_on_errors():
+        Path("ringback.db").absolute()
+
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == "Error: This folder was removed. Change to another one, and repeat the command.\n"
+
+
 def test_times_are_printed_as_rest_writes_them_in_json_and_as_tables_do_in_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
