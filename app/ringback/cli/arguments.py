@@ -48,6 +48,13 @@ def format_time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
 
 
+def require_finite(number: float | None) -> float | None:
+    """A callback of options: JSON has no infinity and no NaN, which typer reads as numbers."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter("write a finite number")
+    return number
+
+
 def parse_duration(text: str, *, option: str) -> float:
     """The seconds of `90s`, `15m`, `12h` or `30d`."""
     found = _DURATION.fullmatch(text)

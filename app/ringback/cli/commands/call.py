@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, require_finite, with_offset
 from ringback.cli.client_options import PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
@@ -52,7 +52,8 @@ def call(
         ),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout-seconds", min=0, help="End the call if it takes longer.")
+        float | None,
+        typer.Option("--timeout-seconds", min=0, callback=require_finite, help="End the call if it takes longer."),
     ] = None,
     accepts_input: Annotated[
         bool, typer.Option("--accepts-input", help="The tool may ask: answer with `ringback calls answer`.")
