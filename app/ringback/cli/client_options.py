@@ -68,8 +68,12 @@ UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
 
-OfSession = Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")]
-OfCorrelation = Annotated[str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")]
+SESSION_OPTIONS: Final = ("--session", "--client-session-id")
+"""Both in each command: the first is shorter, and the second says what it is."""
+CORRELATION_OPTIONS: Final = ("--correlation", "--correlation-id")
+
+OfSession = Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Only calls of this client_session_id.")]
+OfCorrelation = Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Only calls with this correlation_id.")]
 OfUpstream = Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")]
 OfTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")]

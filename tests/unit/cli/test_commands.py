@@ -171,12 +171,23 @@ def test_a_mistyped_command_gets_a_suggestion(run: Run) -> None:
 def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...]) -> None:
     shown = run(*command, "--help")
 
-    names = {word for line in shown.stdout.splitlines() for word in line.strip("│ *").split()[:1]}
+    names = {word.split(",")[0] for line in shown.stdout.splitlines() for word in line.strip("│ *").split()[:1]}
     assert shown.exit_code == 0
     assert {name for name in names if name.startswith("--")} - {"--help"} == {
         name for name in COMMANDS[command] if name.startswith("--")
     }
     assert COMMANDS[command] <= names
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["call", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
+)
+def test_each_command_with_a_session_takes_both_names_of_the_option(run: Run, command: str) -> None:
+    shown = run(*command.split(), "--help").stdout
+
+    assert "--session,--client-session-id" in shown
+    assert "--correlation,--correlation-id" in shown
 
 
 def test_version_is_the_package_s(run: Run) -> None:

@@ -9,7 +9,16 @@ from typing import Annotated, Final
 import httpx
 import typer
 
-from ringback.cli.client_options import NO_TEXT, URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
+from ringback.cli.client_options import (
+    NO_TEXT,
+    URL_DEFAULT,
+    ApiKey,
+    OfCorrelation,
+    OfSession,
+    choose_service,
+    create_client,
+    start_own_service,
+)
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
@@ -44,10 +53,8 @@ def listen(
             "Exit code 0: handled; 65: refused; other: tried again.",
         ),
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls with this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
     event: Annotated[
         list[str] | None,
         typer.Option(

@@ -16,7 +16,7 @@ import httpx
 import httpx2
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey
+from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, URL_DEFAULT, ApiKey
 from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.embedded_service.starter import ServiceStarter
@@ -58,7 +58,7 @@ def mcp(
     client_session_id: Annotated[
         str | None,
         typer.Option(
-            "--client-session-id",
+            *SESSION_OPTIONS,
             envvar="RINGBACK_CLIENT_SESSION_ID",
             help="Your own name for the client's session. Every call has it, and callbacks contain it.",
         ),
@@ -66,7 +66,7 @@ def mcp(
     correlation_id: Annotated[
         str | None,
         typer.Option(
-            "--correlation-id",
+            *CORRELATION_OPTIONS,
             envvar="RINGBACK_CORRELATION_ID",
             help="Your own name for this piece of work. Every call has it, and callbacks contain it.",
         ),

@@ -8,6 +8,7 @@ import typer
 
 from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_headers, require_finite, with_offset
 from ringback.cli.client_options import (
+    CORRELATION_OPTIONS,
     ONLY_OWN_PRINCIPAL,
     DocumentOptions,
     DryRun,
@@ -140,7 +141,7 @@ def add(
     tool: OfTool = None,
     session: OfSession = None,
     correlation: Annotated[
-        str | None, typer.Option("--correlation", help="A correlation_id that its callbacks contain.")
+        str | None, typer.Option(*CORRELATION_OPTIONS, help="A correlation_id that its callbacks contain.")
     ] = None,
     secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
     include_result: Annotated[bool, typer.Option("--include-result", help="Include results in callbacks.")] = False,
