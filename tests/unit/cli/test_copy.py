@@ -79,12 +79,15 @@ def test_a_copy_that_is_finished_says_so_and_changes_nothing(installation: Run, 
         ),
         ("ringback.db", "other.db", "--to needs a PostgreSQL database", 2),
         ("nothing.db", "postgresql://a:opensesame@127.0.0.1:1/b", "There is no database at", 2),
+        ("ringback.db.key", "postgresql://a:opensesame@127.0.0.1:1/b", "is damaged (file is not a database)", 2),
         ("ringback.db", "postgresql://a:opensesame@127.0.0.1:1/b", "The database cannot be used now", 75),
     ],
 )
 def test_databases_that_cannot_be_copied_are_refused_without_their_passwords(
     installation: Run, source: str, target: str, words: str, exit_code: int
 ) -> None:
+    Path("ringback.db.key").write_text("key" * 1_000, encoding="ascii")
+
     refused = installation("copy", "--from", source, "--to", target)
 
     assert refused.exit_code == exit_code
