@@ -138,6 +138,39 @@ def test_a_restored_backup_is_the_database_of_that_time_and_the_other_one_is_kep
     assert '"after"' in made("keys", "list", "--json", "--database", "sqlite:///kept.db").stdout
 
 
+def test_two_restores_within_a_second_keep_both_databases_that_they_replace(made: Run) -> None:
+    made("backup", str(BACKUP))
+    kept = [made("restore", str(BACKUP), "--replace", "--json") for _ in range(3)]
+
+    moved = [name for restored in kept for name in json.loads(restored.stdout)["moved_aside"]]
+    assert len(set(moved)) == len(moved)
+    assert all(Path(name).exists() for name in moved)
+
+
+def test_a_restore_moves_the_database_itself_aside_as_the_last_of_its_files(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between two renames, it leaves a database that no service starts with, and not the log of none."""
+    made("backup", str(BACKUP))
+    with serving():
+        for name in ("ringback.db-wal", "ringback.db-shm"):
+            shutil.copy(name, f"{name}.copy")
+    for name in ("ringback.db-wal", "ringback.db-shm"):
+        Path(f"{name}.copy").rename(name)
+    renamed: list[str] = []
+    rename = Path.rename
+
+    def note(self: Path, target: Path) -> Path:
+        renamed.append(self.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", note)
+    made("restore", str(BACKUP), "--replace")
+
+    assert set(renamed) == {"ringback.db", "ringback.db-wal", "ringback.db-shm", "ringback.db.key"}
+    assert renamed[-1] == "ringback.db"
+
+
 def test_a_backup_is_restored_elsewhere_by_one_command(
     made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
