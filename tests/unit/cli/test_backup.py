@@ -1,10 +1,12 @@
 """`ringback backup` and `ringback restore`, on SQLite; tests/crash/test_backup_and_restore.py has the story on both stores."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typer.testing import Result
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import load_key_ring
-from ringback.service_database import open_shared_store
+from ringback.service_database import backup_manifest, open_shared_store
 from ringback.service_database import restore as restoring
 from ringback.service_database.backup import back_up
 from ringback.service_database.backup_manifest import Manifest, digest_file, write_manifest
@@ -169,6 +171,25 @@ def test_a_restore_moves_the_database_itself_aside_as_the_last_of_its_files(
 
     assert set(renamed) == {"ringback.db", "ringback.db-wal", "ringback.db-shm", "ringback.db.key"}
     assert renamed[-1] == "ringback.db"
+
+
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_full_disk_names_the_file_and_ends_a_command_as_one_that_may_be_repeated(
+    made: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """It was taken for a full disk of the command's output, after which the work is done."""
+    made("backup", str(BACKUP))
+
+    def fill_disk(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(backup_manifest.os, "fsync", fill_disk)
+    full = made("backup", "tuesday") if command == "backup" else made("restore", str(BACKUP), "--replace")
+
+    assert (full.exit_code, Path("tuesday").exists()) == (75, False)
+    assert "cannot be written: No space left on device." in full.stderr
+    assert principals(made) == {"before"}
 
 
 def test_a_backup_is_restored_elsewhere_by_one_command(
