@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
+import httpx
 import typer
 from pydantic import BaseModel
 
@@ -150,6 +151,8 @@ def run_with_client(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except UnicodeEncodeError:
         raise InvalidArgument(NO_TEXT) from None
+    except httpx.InvalidURL as error:  # the URL of the service is checked before
+        raise InvalidArgument(f"One of the arguments is too long ({error}). Nothing was sent.") from None
     except ConnectionFailed:
         if is_own_service_chosen(url, api_key) and has_stopped_service():
             raise ConnectionFailed(OWN_SERVICE_STOPPED) from None
