@@ -117,7 +117,7 @@ def remove_file(file: ReadFile) -> None:
 
 
 def _check_unchanged(file: ReadFile) -> None:
-    now = read_file(file.path, bytes_max=HISTORY_BYTES_MAX)
+    now = read_file(file.path, bytes_max=max(HISTORY_BYTES_MAX, len(file.content)))
     if now is None or now.content != file.content:
         raise FileRefused(f"{file.path}: changed meanwhile. Nothing was overwritten; repeat the command.")
 
