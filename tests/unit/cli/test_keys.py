@@ -140,6 +140,13 @@ def test_a_list_names_keys_and_does_not_show_them(run: Run) -> None:
     assert created["key"] not in listed.stdout
 
 
+def test_a_list_without_a_key_says_how_to_create_one(run: Run) -> None:
+    listed = run("keys", "list")
+
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert "ringback keys create PRINCIPAL" in listed.stderr
+
+
 def test_a_revoked_key_says_since_when(run: Run) -> None:
     created = json.loads(run("keys", "create", "alice", "--json").stdout)
 

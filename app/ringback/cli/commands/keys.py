@@ -170,8 +170,10 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     keys = _run_with_api_keys(_load_existing(database), lambda keys: keys.list_keys())
     if as_json:
         print_json([_key_to_json(key) for key in keys])
-        return
-    print_table(KEY_COLUMNS, map(_key_to_json, keys))
+    elif keys:
+        print_table(KEY_COLUMNS, map(_key_to_json, keys))
+    else:
+        print_message("There is no API key. Create one: ringback keys create PRINCIPAL")
 
 
 @app.command()
