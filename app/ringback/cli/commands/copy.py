@@ -27,7 +27,10 @@ def copy(
     target: Annotated[
         str,
         typer.Option(
-            "--to", metavar="URL", help="An empty PostgreSQL database: postgresql://USER:PASSWORD@HOST/DATABASE"
+            "--to",
+            metavar="URL",
+            help="An empty PostgreSQL database: postgresql://USER@HOST/DATABASE. A password belongs into PGPASSWORD, because "
+            "command lines are visible.",
         ),
     ],
     as_json: AsJson = False,
