@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -190,6 +191,24 @@ def test_a_full_disk_names_the_file_and_ends_a_command_as_one_that_may_be_repeat
     assert (full.exit_code, Path("tuesday").exists()) == (75, False)
     assert "cannot be written: No space left on device." in full.stderr
     assert principals(made) == {"before"}
+
+
+def test_a_backup_that_fills_its_disk_names_this_disk_and_not_the_database_s(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def connect_to_small_disk(file: Path, **options: Any) -> sqlite3.Connection:
+        connection = connect(file, **options)
+        if BACKUP in file.parents:
+            connection.execute("PRAGMA max_page_count = 3")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_small_disk)
+    full = made("backup", str(BACKUP))
+
+    assert (full.exit_code, BACKUP.exists()) == (75, False)
+    assert f"The disk of '{BACKUP}' is full" in full.stderr
 
 
 def test_a_backup_is_restored_elsewhere_by_one_command(

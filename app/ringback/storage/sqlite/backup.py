@@ -15,7 +15,13 @@ from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.commit_counter import read_commit_count, require_no_missing_commits
-from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, to_store_unavailable
+from ringback.storage.sqlite.database import (
+    SESSION_STATEMENTS,
+    connect,
+    explain_opening,
+    primary_result_code,
+    to_store_unavailable,
+)
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.integrity import DATABASE_FILE_SUFFIXES
 from ringback.storage.sqlite.store import lock_for_database
@@ -48,7 +54,11 @@ def copy_database_file(source: Path, target: Path, *, on_step: OnStep) -> int:
             mark_complete(writer)
             _require_undamaged(writer, source)
     except sqlite3.Error as error:
-        raise to_store_unavailable(error) from error
+        if primary_result_code(error) != sqlite3.SQLITE_FULL:
+            raise explain_opening(error, source) from error
+        raise StoreUnavailable(
+            f"The disk of '{target.parent}' is full. Free some space there, then try again."
+        ) from error
     return commits
 
 
