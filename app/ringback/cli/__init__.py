@@ -31,7 +31,7 @@ What commands share:
     client_options    the options of client commands, and how a command runs with a client
     option_groups     … declared once as the fields of a dataclass
     server_options    --database, and the service's errors that end a command with one message
-    arguments         parses `--arg name=value`, times, and `list` after a command that lists by itself
+    arguments         parses `--arg name=value`, times and URLs, and `list` after a command that lists by itself
     output            printing and exit codes
     output_errors     … one message and an exit code where the output cannot be written
     hints             the service's advice, with commands in the place of REST requests

@@ -207,6 +207,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("webhooks", "list", "--principal", "a" * 70_000), "too long"),
         (("doctor", "--url", "\udcff"), "is not a URL"),
         (("connect", "cursor", "--url", "\udcff"), "is not a URL"),
+        (("mcp", "--url", "\udcff"), "give the whole URL"),
         (("listen", "--port", "0"), "--secret"),
         (("listen", "--port", "0", "--secret", SECRET, "--exec", "true"), "--exec does not go with --port"),
         (("listen", "--port", "0", "--secret", SECRET, "--session", "s1"), "--session does not go with --port"),

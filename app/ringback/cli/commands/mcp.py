@@ -13,9 +13,9 @@ from typing import Annotated, Final
 from urllib.parse import urlencode
 
 import httpx
-import httpx2
 import typer
 
+from ringback.cli.arguments import require_http_url
 from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, URL_DEFAULT, ApiKey
 from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService
@@ -173,12 +173,7 @@ def _drop_absent(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _build_endpoint_url(url: str, upstream: str | None, query: Mapping[str, str]) -> str:
-    try:
-        base = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        base = httpx2.URL("")
-    if base.scheme not in {"http", "https"} or not base.host:
-        raise typer.BadParameter("write it as http://HOST:PORT or https://HOST", param_hint="--url")
+    require_http_url(url, option="--url", example="http://HOST:PORT or https://HOST")
     if upstream is not None and not _UPSTREAM_NAME_PATTERN.fullmatch(upstream):
         raise typer.BadParameter("names have lower-case letters, digits and '-'", param_hint="--upstream")
     endpoint = f"{url.rstrip('/')}/mcp" + (f"/{upstream}" if upstream else "")
