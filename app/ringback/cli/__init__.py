@@ -38,7 +38,7 @@ What commands share:
     http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
     proxy_bypass      servers on this machine are reached without the environment's proxy
-    home_folder       the user's home folder, also for a user who has none
+    home_folder       the user's home and base folders, also for a user who has no home
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
 traceback is a bug. Exit codes:

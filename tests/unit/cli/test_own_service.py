@@ -286,6 +286,10 @@ async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(
     assert capsys.readouterr().err == "Stopped.\n"
 
 
+def test_a_relative_base_folder_is_ignored_because_each_command_would_have_another_service() -> None:
+    assert find_paths({"XDG_CONFIG_HOME": "configuration", "XDG_STATE_HOME": "state"}) == find_paths({})
+
+
 def test_a_user_without_a_home_folder_has_no_service_and_its_commands_say_what_they_miss(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
