@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn, cast
 
 from ringback.cli.client_files.clients import Client, Variables
-from ringback.upstreams.config import parse_upstreams
+from ringback.upstreams.config import ConfigError, parse_upstreams
 
 MOVED_KEYS: Final = frozenset(
     {
@@ -196,7 +196,11 @@ def _check(translated: Mapping[str, Any]) -> None:
         text = json.dumps({"mcpServers": {"server": _fill_placeholders(translated)}}, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         _keep("it holds half a character (a lone surrogate)")
-    for skipped in parse_upstreams(text, source="", environment=None).skipped:
+    try:
+        loaded = parse_upstreams(text, source="", environment=None)
+    except ConfigError:
+        _keep("it holds a number that is too large, or more than a file of Ringback may have")
+    for skipped in loaded.skipped:
         _keep(skipped.advice.rstrip("."))
 
 

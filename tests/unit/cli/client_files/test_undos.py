@@ -62,6 +62,17 @@ def test_an_undo_after_an_edit_leaves_no_space_behind_in_an_entry_on_one_line(st
     assert path.read_text() == f"\n{before}"
 
 
+def test_half_a_character_in_an_entry_is_an_escape_again_after_an_undo(stage: Stage) -> None:
+    before = '{"mcpServers": {"git": {"command": "uvx", "oauth": {"note": "\\ud83d"}}}}\n'
+    path = stage.make_file("mcp.json", before)
+    stage.connect(path)
+    path.write_text(f"\n{path.read_text()}")
+
+    assert stage.undo(path) == [UndoReport(is_exact=False)]
+
+    assert path.read_text() == f"\n{before}"
+
+
 def test_what_the_user_added_to_an_entry_stays_after_an_undo(stage: Stage) -> None:
     path = stage.make_file("mcp.json")
     stage.connect(path)
