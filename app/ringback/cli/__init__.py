@@ -47,7 +47,7 @@ traceback is a bug. Exit codes:
     1    the call ended with another outcome than `result`, a callback is invalid or was refused, or the doctor found a fault
     2    the request failed: usage, settings, connection, or a problem that the service reports
     74   the output could not be written; what the command did is done
-    75   a wait ended before its call, or the service may start later
+    75   a wait ended before its call, or a repetition may succeed: the database is away, or a disk is full
     130  Ctrl-C
 
 `--json` prints the objects of the REST API. `ringback --install-completion` sets up completion for the shell.

@@ -31,7 +31,7 @@ EXIT_NO_RESULT: Final = 1
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75
-"""Exit code: the service cannot start for now, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
+"""Exit code: the command may succeed later, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
 EXIT_INTERRUPTED: Final = 130
 """Exit code: Ctrl-C. 128 and the number of SIGINT, as shells report it."""
 
