@@ -53,9 +53,9 @@ def _claim_node_folder() -> tuple[Path, int] | None:
 
 
 def _state_folder() -> Path:
-    """Where the XDG base directory specification puts state that a restart needs."""
-    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(state) / "ringback" / "nodes"
+    """Where the XDG Base Directory Specification puts state that a restart needs. It ignores a relative path."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path("~/.local/state").expanduser()) / "ringback" / "nodes"
 
 
 def _try_lock(descriptor: int) -> bool:

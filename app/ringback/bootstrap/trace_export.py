@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ringback import __version__
+from ringback.settings import SettingsError
 from ringback.telemetry.opentelemetry_tracer import OpenTelemetryTracer
 
 log = logging.getLogger(__name__)
@@ -78,19 +79,29 @@ class ReportingMetricExporter(OTLPMetricExporter):
 
 @contextmanager
 def open_exporting_tracer(*, node: str, traces: bool, metrics: bool) -> Generator[OpenTelemetryTracer]:
-    """A tracer that exports traces, metrics or both; the end of the context exports what is left."""
+    """A tracer that exports traces, metrics or both; the end of the context exports what is left.
+
+    Raises `SettingsError` for a variable whose value the SDK refuses.
+    """
     logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)
-    failures, resource = ExportFailures(), make_resource(node=node)
-    tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    if traces:
-        tracer_provider.add_span_processor(BatchSpanProcessor(ReportingSpanExporter(failures)))
-    readers = [PeriodicExportingMetricReader(ReportingMetricExporter(failures))] if metrics else []
-    meter_provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
+    try:
+        tracer_provider, meter_provider = _make_providers(make_resource(node=node), traces=traces, metrics=metrics)
+    except ValueError as problem:
+        raise SettingsError(f"A variable of OpenTelemetry (OTEL_…) has an invalid value: {problem}") from None
     log.info("traces.exported", extra={"traces": traces, "metrics": metrics})
     try:
         yield OpenTelemetryTracer(tracer_provider=tracer_provider, meter_provider=meter_provider)
     finally:
         _shut_down(tracer_provider, meter_provider)
+
+
+def _make_providers(resource: Resource, *, traces: bool, metrics: bool) -> tuple[TracerProvider, MeterProvider]:
+    failures = ExportFailures()
+    tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if traces:
+        tracer_provider.add_span_processor(BatchSpanProcessor(ReportingSpanExporter(failures)))
+    readers = [PeriodicExportingMetricReader(ReportingMetricExporter(failures))] if metrics else []
+    return tracer_provider, MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
 
 
 def make_resource(*, node: str) -> Resource:

@@ -31,14 +31,14 @@ What commands share:
     client_options    the options of client commands, and how a command runs with a client
     option_groups     … declared once as the fields of a dataclass
     server_options    --database, and the service's errors that end a command with one message
-    arguments         parses `--arg name=value`, times, and `list` after a command that lists by itself
+    arguments         parses `--arg name=value`, times and URLs, and `list` after a command that lists by itself
     output            printing and exit codes
     output_errors     … one message and an exit code where the output cannot be written
     hints             the service's advice, with commands in the place of REST requests
     http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
     proxy_bypass      servers on this machine are reached without the environment's proxy
-    home_folder       the user's home folder, also for a user who has none
+    home_folder       the user's home and base folders, also for a user who has no home
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
 traceback is a bug. Exit codes:
@@ -47,7 +47,7 @@ traceback is a bug. Exit codes:
     1    the call ended with another outcome than `result`, a callback is invalid or was refused, or the doctor found a fault
     2    the request failed: usage, settings, connection, or a problem that the service reports
     74   the output could not be written; what the command did is done
-    75   a wait ended before its call, or the service may start later
+    75   a wait ended before its call, or a repetition may succeed: the database is away, or a disk is full
     130  Ctrl-C
 
 `--json` prints the objects of the REST API. `ringback --install-completion` sets up completion for the shell.

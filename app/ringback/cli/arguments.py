@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
+import httpx
 import typer
 from typer.core import TyperGroup
 
@@ -46,6 +47,23 @@ def format_time(time: datetime | None) -> str | None:
     """The time in ISO 8601 with a UTC offset."""
     time = with_offset(time)
     return None if time is None else time.isoformat()
+
+
+def require_http_url(url: str, *, option: str, example: str) -> None:
+    """Refuse what is not a whole URL of http or https."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeError):
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise typer.BadParameter(f"give the whole URL, such as {example}", param_hint=option)
+
+
+def require_finite(number: float | None) -> float | None:
+    """A callback of options: JSON has no infinity and no NaN, which typer reads as numbers."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter("write a finite number")
+    return number
 
 
 def parse_duration(text: str, *, option: str) -> float:

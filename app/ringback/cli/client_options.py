@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
+import httpx
 import typer
 from pydantic import BaseModel
 
@@ -68,8 +69,12 @@ UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
 
-OfSession = Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")]
-OfCorrelation = Annotated[str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")]
+SESSION_OPTIONS: Final = ("--session", "--client-session-id")
+"""Both in each command: the first is shorter, and the second says what it is."""
+CORRELATION_OPTIONS: Final = ("--correlation", "--correlation-id")
+
+OfSession = Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Only calls of this client_session_id.")]
+OfCorrelation = Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Only calls with this correlation_id.")]
 OfUpstream = Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")]
 OfTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")]
@@ -146,6 +151,8 @@ def run_with_client(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except UnicodeEncodeError:
         raise InvalidArgument(NO_TEXT) from None
+    except httpx.InvalidURL as error:  # the URL of the service is checked before
+        raise InvalidArgument(f"One of the arguments is too long ({error}). Nothing was sent.") from None
     except ConnectionFailed:
         if is_own_service_chosen(url, api_key) and has_stopped_service():
             raise ConnectionFailed(OWN_SERVICE_STOPPED) from None

@@ -30,6 +30,8 @@ _COMMANDS: Final = tuple(
         (rf"PATCH /v1/webhooks/{_ID} \{{\"state\": \"active\"\}}", r"ringback webhooks enable \1"),
         (r"POST /v1/webhooks\b(?!/)", "ringback webhooks add URL"),
         (r"GET /v1/deliveries\b", "ringback deliveries list"),
+        (r"GET /v1/portal-links\b", "ringback portal-link list"),
+        (r"DELETE /v1/portal-links/\{id\}", "ringback portal-link delete LINK_ID"),
         ("Send your API key: 'Authorization: Bearer rbk_…'", "Set your API key: RINGBACK_API_KEY or --api-key"),
         (r"expire earlier: expires_in_seconds", "expire earlier: --expires"),
         (

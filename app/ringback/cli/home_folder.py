@@ -1,5 +1,9 @@
-"""The user's home folder, also for a user who has none: a number without an account, in a container or a job without HOME."""
+"""The user's home folder, also for a user who has none: a number without an account, in a container or a job without HOME.
 
+The folders of configuration and state are below it, or where XDG variables say.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -12,3 +16,12 @@ def find_home() -> Path:
         return Path.home()
     except RuntimeError:
         return Path("/")
+
+
+def find_base_folder(environment: Mapping[str, str], variable: str, default: str, *, home: Path | None = None) -> Path:
+    """A base folder (XDG Base Directory Specification): that of the variable, or `default` below the home folder.
+
+    A relative path in the variable is ignored, as the specification says: each command would have its files elsewhere.
+    """
+    folder = Path(environment.get(variable, ""))
+    return folder if folder.is_absolute() else (home or find_home()) / default

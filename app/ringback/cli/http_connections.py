@@ -34,10 +34,9 @@ class InvalidHttpRequest(Exception):
 
 
 class ReceivedRequest:
-    """One request, filled by httptools."""
+    """One request. httptools calls its methods `on_…`."""
 
     def __init__(self, *, body_bytes_max: int) -> None:
-        self.method = ""
         self.target = b""
         """The path and the query, as received."""
         self.headers: list[Header] = []
@@ -46,6 +45,33 @@ class ReceivedRequest:
         """A body that is larger than the maximum is not read to its end."""
         self.is_complete = False
         self._body_bytes_max = body_bytes_max
+        self._parser = httptools.HttpRequestParser(self)
+
+    @property
+    def method(self) -> str:
+        return self._parser.get_method().decode("ascii")
+
+    def feed(self, received: bytes) -> None:
+        """Parse the next bytes. Raises `InvalidHttpRequest`."""
+        try:
+            self._parser.feed_data(received)
+        except httptools.HttpParserError:
+            raise InvalidHttpRequest(HTTPStatus.BAD_REQUEST) from None
+        except httptools.HttpParserUpgrade as offered:
+            self._ignore_upgrade(received[offered.args[0] :])
+
+    def _ignore_upgrade(self, body: bytes) -> None:
+        """Parse the request as one without this header, behind which httptools parses no body.
+
+        A server may ignore it (RFC 9110 §7.8). Java's client offers HTTP/2 so with each request.
+        """
+        if self.method == "CONNECT":  # httptools treats it as an upgrade
+            raise InvalidHttpRequest(HTTPStatus.BAD_REQUEST)
+        lines = [f"{self.method} ".encode() + self.target + b" HTTP/1.1"]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self.target, self.headers, self.is_complete = b"", [], False
+        self._parser = httptools.HttpRequestParser(self)
+        self.feed(b"\r\n".join([*lines, b"", body]))
 
     def on_url(self, part: bytes) -> None:
         self.target += part
@@ -95,20 +121,13 @@ async def accept_connections(
 async def read_request(reader: asyncio.StreamReader, *, body_bytes_max: int) -> ReceivedRequest | None:
     """The request, or None if the peer closes before its end. Raises `InvalidHttpRequest`."""
     request = ReceivedRequest(body_bytes_max=body_bytes_max)
-    parser = httptools.HttpRequestParser(request)
     read_bytes = 0
     while not request.is_complete and (chunk := await reader.read(READ_BYTES)):
         read_bytes += len(chunk)
-        try:
-            parser.feed_data(chunk)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            raise InvalidHttpRequest(HTTPStatus.BAD_REQUEST) from None
+        request.feed(chunk)
         if read_bytes > HEAD_BYTES_MAX and not request.body:
             raise InvalidHttpRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-    if not request.is_complete:
-        return None
-    request.method = parser.get_method().decode("ascii")
-    return request
+    return request if request.is_complete else None
 
 
 def encode_response(status: int, headers: Iterable[Header], body: bytes) -> bytes:

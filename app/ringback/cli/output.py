@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
@@ -17,6 +18,7 @@ from ringback.protocol.mcp_events.occurrence import format_timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -29,7 +31,7 @@ EXIT_NO_RESULT: Final = 1
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75
-"""Exit code: the service cannot start for now, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
+"""Exit code: the command may succeed later, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
 EXIT_INTERRUPTED: Final = 130
 """Exit code: Ctrl-C. 128 and the number of SIGINT, as shells report it."""
 
@@ -40,8 +42,8 @@ NON_TTY_WIDTH: Final = 200
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters but tab and line end, and those that embed, override or isolate a direction of writing."""
 ID_COLUMNS: Final = frozenset({"id", "call_id", "webhook_id"})
-ID_LENGTH_MAX: Final = len("call_") + 26
-"""The longest prefix and a ULID."""
+COLUMN_WIDTH_MIN: Final = 8
+"""Characters of a column that can be read although its cells are longer."""
 
 
 def create_console() -> "Console":
@@ -104,17 +106,49 @@ def model_to_json(model: BaseModel) -> dict[str, Any]:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print the members named by the columns. An id is never cut or wrapped, so that it can be copied."""
+    """Print the members named by the columns; on a terminal that is too narrow for a table, a line for each member.
+
+    An id is never cut or wrapped, so that it can be copied.
+    """
+    cells = [[strip_control_characters(_format_cell(row.get(name))) for name in columns] for row in rows]
+    console = create_console()
+    if _measure_table(columns, cells) <= console.width:
+        console.print(_make_table(columns, cells))
+    else:
+        for row in cells:
+            _print_members(columns, row)
+
+
+def _measure_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """The width of the narrowest table that can be read, with a border and two spaces for each column."""
+    from rich.cells import cell_len  # noqa: PLC0415 - as for the console
+
+    widths = (max(map(cell_len, column)) for column in zip(columns, *cells, strict=True))
+    readable = (
+        width if name in ID_COLUMNS else min(width, COLUMN_WIDTH_MIN)
+        for name, width in zip(columns, widths, strict=True)
+    )
+    return 1 + sum(width + 3 for width in readable)
+
+
+def _make_table(columns: Sequence[str], cells: Iterable[Iterable[str]]) -> "Table":
     from rich.table import Table  # noqa: PLC0415 - as for the console
     from rich.text import Text  # noqa: PLC0415
 
     table = Table()
     for name in columns:
-        is_id = name in ID_COLUMNS
-        table.add_column(name, no_wrap=is_id, min_width=ID_LENGTH_MAX if is_id else None, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(strip_control_characters(_format_cell(row.get(name)))) for name in columns))
-    create_console().print(table, crop=False)  # a narrow terminal wraps lines that ids make longer
+        table.add_column(name, no_wrap=name in ID_COLUMNS, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print_members(columns: Sequence[str], cells: Iterable[str]) -> None:
+    """A row as lines `name  value` and an empty line. Further lines of a value are indented: they are no members."""
+    width = max(map(len, columns))
+    for name, value in zip(columns, cells, strict=True):
+        typer.echo(f"{name:<{width}}  " + value.replace("\n", "\n" + " " * (width + 2)))
+    typer.echo()
 
 
 def format_json_time(time: datetime) -> str:
@@ -169,9 +203,20 @@ def exit_on_errors(
     except (ClientError, InvalidArgument, *expected) as error:
         exit_with_error(str(error), exit_code=exit_code(error))
     except OSError as error:
-        if error.filename is None:
-            raise
-        exit_with_error(f"{error.filename}: {error.strerror}.")
+        if error.filename is not None:
+            exit_with_error(f"{error.filename}: {error.strerror}.")
+        if _is_folder_removed():
+            exit_with_error("This folder was removed. Change to another one, and repeat the command.")
+        raise
+
+
+def _is_folder_removed() -> bool:
+    """Whether the working folder is gone. Whatever makes a path absolute then fails without a file name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _json_default(value: Any) -> str:

@@ -84,7 +84,7 @@ def check_base_url(base_url: object) -> str:
         raise InvalidArgument(f"The base URL must be a text. {_URL_EXAMPLE}")
     try:
         url = httpx.URL(base_url)
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, UnicodeError):
         raise InvalidArgument(f"The base URL is not a URL. {_URL_EXAMPLE}") from None
     if not _is_plain_base_url(url) or base_url.endswith(("?", "#")):
         raise InvalidArgument(f"The base URL must be http or https, with only host, port and path. {_URL_EXAMPLE}")

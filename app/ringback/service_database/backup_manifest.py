@@ -5,13 +5,17 @@ ringback.db.key    SQLite: the key file, if the keys are in a file
 backup.json        this manifest: what made it, when, and the size and SHA-256 of each file
 """
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from ringback.domain.errors import StoreUnavailable
 
 MANIFEST_NAME: Final = "backup.json"
 DATABASE_NAME: Final = "ringback.db"
@@ -49,7 +53,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it as a whole, and sync it and its folder."""
     draft = folder / f"{MANIFEST_NAME}.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    with _naming_file(draft), os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, **asdict(manifest)}, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
@@ -98,11 +102,25 @@ def digest_file(path: Path) -> FileDigest:
 def copy_private_file(source: Path, target: Path) -> None:
     """Copy into a new file that only its owner can read, and sync it."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with source.open("rb") as reader, os.fdopen(descriptor, "wb") as writer:
+    with _naming_file(target), os.fdopen(descriptor, "wb") as writer, source.open("rb") as reader:
         while block := reader.read(COPY_BYTES):
             writer.write(block)
         writer.flush()
         os.fsync(writer.fileno())
+
+
+@contextmanager
+def _naming_file(path: Path) -> Generator[None]:
+    """An error of a write names no file, and would pass for one of the command's output. A full disk may pass by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise StoreUnavailable(
+            f"'{path}' cannot be written: {error.strerror}.",
+            needs_operator=error.errno not in {errno.ENOSPC, errno.EDQUOT},
+        ) from None
 
 
 COPY_BYTES: Final = 1024 * 1024

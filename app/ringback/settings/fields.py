@@ -13,6 +13,7 @@ from ringback.domain.validation import is_loopback
 from ringback.settings.values import (
     AnyCaseLogLevel,
     EmptyIsUnset,
+    Host,
     IssuerUrl,
     LogLevels,
     Networks,
@@ -44,7 +45,7 @@ class Settings(BaseSettings):
         description="What this node does, comma-separated: api (REST and MCP), runner (runs calls), dispatcher (sends "
         "callbacks), janitor (recovers and removes). Each role must run on at least one node. SQLite has one node.",
     )
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    host: Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 chooses a free one.")
     public_url: PublicUrl = Field(
         default=None,

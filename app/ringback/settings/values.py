@@ -77,10 +77,28 @@ def _empty_to_none(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _check_host(value: str) -> str:
+    """The service's own URL is made from it."""
+    if _HOST_NAME.fullmatch(value) is None and not _is_ip_address(value):
+        raise ValueError("write it as an address or a name of this machine, such as 127.0.0.1, ::1 or localhost.")
+    return value
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_public_url(value: str | None) -> str | None:
     """Paths are appended to the URL, so it has no query and no fragment. Each callback contains it, so it has no password."""
     if not _is_public_url(value or "https://unset"):
-        raise ValueError("write it as https://HOST, optionally with a port and a path.")
+        raise ValueError(
+            "write it as https://HOST, optionally with a port and a path; a host with other letters than ASCII as clients send "
+            "it, xn--…"
+        )
     return value
 
 
@@ -90,7 +108,7 @@ def _is_public_url(text: str) -> bool:
         _ = url.port
     except ValueError:
         return False
-    is_plain = text.isprintable() and not {" ", "?", "#"} & set(text) and "@" not in url.netloc
+    is_plain = text.isprintable() and not {" ", "?", "#"} & set(text) and "@" not in url.netloc and url.netloc.isascii()
     return is_plain and url.scheme in {"http", "https"} and bool(url.hostname)
 
 
@@ -120,6 +138,7 @@ def _check_issuer(value: str | None) -> str | None:
     return value
 
 
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _ORIGIN = re.compile(
     r"https://[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?"
 )
@@ -134,6 +153,7 @@ AnyCaseLogLevel = Annotated[LogLevel, BeforeValidator(_to_lower)]
 LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
 RetentionSeconds = Annotated[float, Field(gt=0, le=KEPT_SECONDS_MAX)]
 Quota = Annotated[int, Field(ge=1, le=QUOTA_MAX)]
+Host = Annotated[str, AfterValidator(_check_host)]
 PublicUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_public_url)]
 IssuerUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_issuer)]
 Origins = Annotated[Texts, AfterValidator(_check_origins)]

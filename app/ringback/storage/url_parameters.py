@@ -85,9 +85,17 @@ def find_missing_file(url: str, home: Path | None = None) -> str | None:
         if file and not os.access(file, os.R_OK):
             return f"{name} ({variable}) names a file that does not exist or that this user cannot read."
     if mode in _VERIFYING and not (values.get("sslrootcert") or os.environ.get("PGSSLROOTCERT")):
-        usual = (home or Path.home()) / ".postgresql" / "root.crt"
-        return None if os.access(usual, os.R_OK) else f"sslmode={mode} needs an authority to trust. {_ROOT_ADVICE}"
+        return None if _has_usual_authority(home) else f"sslmode={mode} needs an authority to trust. {_ROOT_ADVICE}"
     return None
+
+
+def _has_usual_authority(home: Path | None) -> bool:
+    """Whether the user has the file that libpq and the driver read by default."""
+    try:
+        folder = home or Path.home()
+    except RuntimeError:  # a user without a home folder
+        return False
+    return os.access(folder / ".postgresql" / "root.crt", os.R_OK)
 
 
 def to_driver_url(url: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from ringback.bootstrap import trace_export
 from ringback.bootstrap.tracing import open_tracer, wants_traces
+from ringback.settings import SettingsError
 from ringback.telemetry.names import HTTP_SERVER_DURATION, Attribute, SpanKind
 from tests.support.limits import WAIT_SECONDS
 
@@ -64,6 +65,21 @@ def test_traces_are_made_only_if_a_variable_says_where_to_send_them(
     variables: Mapping[str, str], *, wanted: bool
 ) -> None:
     assert wants_traces(variables) is wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")]
+)
+def test_a_value_that_the_sdk_refuses_is_an_error_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with (
+        pytest.raises(SettingsError, match=r"OpenTelemetry \(OTEL_…\) has an invalid value: .*must be a"),
+        open_tracer({"OTEL_TRACES_EXPORTER": "otlp"}, node="n"),
+    ):
+        pass
 
 
 def test_without_the_sdk_the_service_starts_and_its_log_says_what_is_missing(

@@ -171,12 +171,23 @@ def test_a_mistyped_command_gets_a_suggestion(run: Run) -> None:
 def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...]) -> None:
     shown = run(*command, "--help")
 
-    names = {word for line in shown.stdout.splitlines() for word in line.strip("│ *").split()[:1]}
+    names = {word.split(",")[0] for line in shown.stdout.splitlines() for word in line.strip("│ *").split()[:1]}
     assert shown.exit_code == 0
     assert {name for name in names if name.startswith("--")} - {"--help"} == {
         name for name in COMMANDS[command] if name.startswith("--")
     }
     assert COMMANDS[command] <= names
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["call", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
+)
+def test_each_command_with_a_session_takes_both_names_of_the_option(run: Run, command: str) -> None:
+    shown = run(*command.split(), "--help").stdout
+
+    assert "--session,--client-session-id" in shown
+    assert "--correlation,--correlation-id" in shown
 
 
 def test_version_is_the_package_s(run: Run) -> None:
@@ -189,6 +200,14 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("call", "demo", "count_primes", "--url", "ftp://nowhere"), "http://127.0.0.1:8090"),
         (("call", "demo", "count_primes", "--api-key", "two words\n"), "API key"),
         (("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", "--json-args", "["), "--json-args"),
+        (("call", "demo", "count_primes", "--timeout-seconds", "inf"), "finite number"),
+        (("webhooks", "add", "https://example.com/", "--rate-per-second", "nan"), "finite number"),
+        (("webhooks", "rotate-secret", "wh_1", "--overlap-seconds", "1e999"), "finite number"),
+        (("calls", "show", "call_" + "0" * 70_000), "too long"),
+        (("webhooks", "list", "--principal", "a" * 70_000), "too long"),
+        (("doctor", "--url", "\udcff"), "is not a URL"),
+        (("connect", "cursor", "--url", "\udcff"), "is not a URL"),
+        (("mcp", "--url", "\udcff"), "give the whole URL"),
         (("listen", "--port", "0"), "--secret"),
         (("listen", "--port", "0", "--secret", SECRET, "--exec", "true"), "--exec does not go with --port"),
         (("listen", "--port", "0", "--secret", SECRET, "--session", "s1"), "--session does not go with --port"),

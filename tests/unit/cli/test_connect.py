@@ -359,6 +359,7 @@ def test_on_other_platforms_the_words_name_what_to_start() -> None:
         ("claude-desktop", "linux", {}, "/home/a b/.config/Claude/claude_desktop_config.json"),
         ("cursor", "darwin", {}, "/home/a b/.cursor/mcp.json"),
         ("vscode", "linux", {"XDG_CONFIG_HOME": "/x"}, "/x/Code/User/mcp.json"),
+        ("vscode", "linux", {"XDG_CONFIG_HOME": "x"}, "/home/a b/.config/Code/User/mcp.json"),
         ("vscode", "darwin", {}, "/home/a b/Library/Application Support/Code/User/mcp.json"),
         ("vscode", "win32", {}, "/home/a b/AppData/Roaming/Code/User/mcp.json"),
         ("codex", "linux", {"CODEX_HOME": "/x"}, "/x/config.toml"),

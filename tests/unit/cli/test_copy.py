@@ -69,19 +69,27 @@ def test_a_copy_that_is_finished_says_so_and_changes_nothing(installation: Run, 
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "words"),
+    ("source", "target", "words", "exit_code"),
     [
-        ("postgresql://a:opensesame@localhost/a", "postgresql://a:opensesame@localhost/b", "needs an SQLite database"),
-        ("ringback.db", "other.db", "--to needs a PostgreSQL database"),
-        ("nothing.db", "postgresql://a:opensesame@127.0.0.1:1/b", "There is no database at"),
-        ("ringback.db", "postgresql://a:opensesame@127.0.0.1:1/b", "The database cannot be used now"),
+        (
+            "postgresql://a:opensesame@localhost/a",
+            "postgresql://a:opensesame@localhost/b",
+            "needs an SQLite database",
+            2,
+        ),
+        ("ringback.db", "other.db", "--to needs a PostgreSQL database", 2),
+        ("nothing.db", "postgresql://a:opensesame@127.0.0.1:1/b", "There is no database at", 2),
+        ("ringback.db.key", "postgresql://a:opensesame@127.0.0.1:1/b", "is damaged (file is not a database)", 2),
+        ("ringback.db", "postgresql://a:opensesame@127.0.0.1:1/b", "The database cannot be used now", 75),
     ],
 )
 def test_databases_that_cannot_be_copied_are_refused_without_their_passwords(
-    installation: Run, source: str, target: str, words: str
+    installation: Run, source: str, target: str, words: str, exit_code: int
 ) -> None:
+    Path("ringback.db.key").write_text("key" * 1_000, encoding="ascii")
+
     refused = installation("copy", "--from", source, "--to", target)
 
-    assert refused.exit_code == 2
+    assert refused.exit_code == exit_code
     assert words in refused.stderr
     assert "opensesame" not in refused.stdout + refused.stderr

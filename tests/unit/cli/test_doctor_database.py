@@ -36,6 +36,18 @@ def test_a_database_that_cannot_be_created_is_reported(run: Run, database: str, 
     assert words in list_failed_checks(list_checks(run, "--database", database))["database"][1].lower()
 
 
+def test_in_a_folder_that_was_removed_the_doctor_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    ended = run("doctor")
+
+    assert (ended.exit_code, "This folder was removed" in ended.stderr) == (2, True)
+
+
 def test_a_file_that_is_no_database_is_reported(run: Run, key: str, tmp_path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         (tmp_path / f"ringback.db{suffix}").unlink(missing_ok=True)

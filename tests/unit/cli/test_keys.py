@@ -140,6 +140,13 @@ def test_a_list_names_keys_and_does_not_show_them(run: Run) -> None:
     assert created["key"] not in listed.stdout
 
 
+def test_a_list_without_a_key_says_how_to_create_one(run: Run) -> None:
+    listed = run("keys", "list")
+
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert "ringback keys create PRINCIPAL" in listed.stderr
+
+
 def test_a_revoked_key_says_since_when(run: Run) -> None:
     created = json.loads(run("keys", "create", "alice", "--json").stdout)
 
@@ -166,6 +173,14 @@ def test_an_invalid_argument_prints_one_message_with_the_next_step(
     assert refused.stdout == ""
     assert words in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("create", "alice"), ("list",), ("revoke", "key_01JD2VX0000000000000000000")])
+def test_a_database_that_is_away_ends_a_command_as_one_that_may_be_repeated(run: Run, command: tuple[str, ...]) -> None:
+    away = run("keys", *command, "--database", "postgresql://ringback@127.0.0.1:1/ringback")
+
+    assert (away.exit_code, away.stdout) == (75, "")
+    assert "The database cannot be used now" in away.stderr
 
 
 def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -> None:

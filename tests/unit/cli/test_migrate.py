@@ -160,6 +160,21 @@ def test_a_database_that_is_away_is_no_missing_migration(run: Run, option: list[
     assert "cannot be used now" in away.stderr
 
 
+@pytest.mark.parametrize("command", [("migrate",), ("migrate", "--check"), ("keys", "list"), ("backup", "monday")])
+def test_a_database_that_a_person_must_repair_ends_a_command_as_one_that_is_not_repeated(
+    run: Run, command: tuple[str, ...]
+) -> None:
+    DATABASE.write_bytes(b"no database " * 1_000)
+    damaged = run(*command)
+    DATABASE.unlink()
+    DATABASE.mkdir()
+    folder = run(*command)
+
+    assert (damaged.exit_code, folder.exit_code) == (2, 2)
+    assert "is damaged (file is not a database). Nothing was changed." in damaged.stderr
+    assert "'ringback.db' is a folder. Name a file in it" in folder.stderr
+
+
 def test_a_folder_that_the_user_may_not_write_is_named_with_what_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
+from ringback.cli import output
 from ringback.cli.output import (
     exit_on_errors,
     format_time_text,
@@ -17,7 +19,7 @@ from ringback.cli.output import (
     print_table,
     strip_control_characters,
 )
-from ringback.cli.server_options import SERVICE_ERRORS
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.client import ConnectionFailed, PortalLink
 from ringback.domain.errors import InvalidRequest
 from ringback.schemas import administration_examples
@@ -36,6 +38,48 @@ def test_a_table_of_a_process_without_standard_output_goes_nowhere(monkeypatch: 
     monkeypatch.setattr(sys, "stdout", None)
 
     print_table(("id",), [{"id": "call_1"}])
+
+
+DELIVERY = {
+    "id": "dlv_01JD2VX0000000000000000000",
+    "webhook_id": "wh_01JD2VX0000000000000000000",
+    "call_id": "call_01JD2VX0000000000000000000",
+    "state": "dead",
+    "last_category": "http_5xx",
+    "detail": "first line\nsecond line",
+}
+
+
+def print_deliveries(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(output, "create_console", lambda: Console(width=width))
+    print_table(tuple(DELIVERY), [DELIVERY, DELIVERY])
+
+
+def test_a_terminal_that_is_too_narrow_for_a_table_shows_each_member_on_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_deliveries(monkeypatch, width=80)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "id             dlv_01JD2VX0000000000000000000",
+        "webhook_id     wh_01JD2VX0000000000000000000",
+        "call_id        call_01JD2VX0000000000000000000",
+        "state          dead",
+    ]
+    assert lines[4:8] == ["last_category  http_5xx", "detail         first line", "               second line", ""]
+    assert len(lines) == 16
+
+
+def test_the_narrowest_table_shows_whole_ids_and_every_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = sum(len(DELIVERY[name]) + 3 for name in ("id", "webhook_id", "call_id"))
+    print_deliveries(monkeypatch, width=1 + ids + len("state") + 3 + 2 * (output.COLUMN_WIDTH_MIN + 3))
+
+    shown = capsys.readouterr().out
+    assert all(DELIVERY[name] in shown for name in ("id", "webhook_id", "call_id", "state", "last_category"))
+    assert "state" in shown.splitlines()[2]
 
 
 def test_json_has_every_character_and_none_that_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +101,7 @@ def test_text_keeps_its_lines_and_its_scripts() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionFailed("Do this."), InvalidRequest("Do this."), SettingsError("Do this.")])
 def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended, exit_on_errors(*SERVICE_ERRORS):
+    with pytest.raises(typer.Exit) as ended, exit_on_service_errors():
         raise error
 
     assert ended.value.exit_code == 2
@@ -69,6 +113,20 @@ def test_a_file_that_cannot_be_had_is_named(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "missing" / "file").read_bytes()
 
     assert capsys.readouterr().err == f"Error: {tmp_path / 'missing' / 'file'}: No such file or directory.\n"
+
+
+def test_a_command_in_a_folder_that_was_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    with pytest.raises(typer.Exit) as ended, exit_on_errors():
+        Path("ringback.db").absolute()
+
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == "Error: This folder was removed. Change to another one, and repeat the command.\n"
 
 
 def test_times_are_printed_as_rest_writes_them_in_json_and_as_tables_do_in_text(

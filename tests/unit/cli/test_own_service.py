@@ -4,6 +4,8 @@ The service is a small process that holds the lock and writes the runtime file, 
 """
 
 import asyncio
+import errno
+import fcntl
 import json
 import os
 import pwd
@@ -134,6 +136,20 @@ async def test_a_service_that_cannot_start_says_why(paths: ServicePaths, environ
         await make_starter(paths, environment, script).ensure_running()
 
     assert not failed.value.is_passing
+
+
+async def test_a_folder_on_a_file_system_without_locks_is_named(
+    paths: ServicePaths, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS without its lock manager."""
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+    with pytest.raises(ServiceNotStarted, match=f"^{paths.folder}: No locks available"):
+        await make_starter(paths, environment).ensure_running()
 
 
 async def test_an_error_of_an_earlier_start_is_not_repeated(paths: ServicePaths, environment: dict[str, str]) -> None:
@@ -284,6 +300,10 @@ async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(
 
     assert running.pid > 0
     assert capsys.readouterr().err == "Stopped.\n"
+
+
+def test_a_relative_base_folder_is_ignored_because_each_command_would_have_another_service() -> None:
+    assert find_paths({"XDG_CONFIG_HOME": "configuration", "XDG_STATE_HOME": "state"}) == find_paths({})
 
 
 def test_a_user_without_a_home_folder_has_no_service_and_its_commands_say_what_they_miss(

@@ -54,33 +54,62 @@ def test_a_key_that_may_not_list_webhooks_receives_callbacks_and_leaves_no_webho
     assert f"Registered the webhook {examples.WEBHOOK_ID}" in ended.stderr
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-async def test_a_receiver_whose_output_nobody_reads_ends_and_does_not_refuse_callbacks_for_ever(
-    monkeypatch: pytest.MonkeyPatch, *, as_json: bool
-) -> None:
-    """As `ringback listen --port 9000 | head -1` does, as soon as `head` has its line."""
-    addresses: list[str] = []
-    is_listening = asyncio.Event()
+@pytest.fixture
+async def address(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Future[str]":
+    """Where the receiver listens, once it does."""
+    listening = asyncio.get_running_loop().create_future()
 
     def note(message: str) -> None:
         if message.startswith("Listening on "):
-            addresses.append(message.removeprefix("Listening on "))
-            is_listening.set()
+            listening.set_result(message.removeprefix("Listening on "))
+
+    monkeypatch.setattr(callback_receiver, "print_message", note)
+    return listening
+
+
+async def post_callback(url: str, **headers: str) -> httpx.Response:
+    body = json.dumps(make_event_body()).encode()
+    signed = build_signed_headers([SECRET], message_id="evt_1", timestamp=int(time.time()), body=body)  # noqa: TID251 - the receiver has the system's clock
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return await http.post(url, content=body, headers={**signed, **headers})
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_a_receiver_whose_output_nobody_reads_ends_and_does_not_refuse_callbacks_for_ever(
+    monkeypatch: pytest.MonkeyPatch, address: "asyncio.Future[str]", *, as_json: bool
+) -> None:
+    """As `ringback listen --port 9000 | head -1` does, as soon as `head` has its line."""
 
     def fail(_: str) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(callback_receiver, "print_message", note)
     monkeypatch.setattr(callback_receiver, "print_output", fail)
     receiving = asyncio.create_task(
         callback_receiver.receive_callbacks(0, SECRET, client=None, stop=asyncio.Event(), as_json=as_json)
     )
-    await is_listening.wait()
-    body = json.dumps(make_event_body()).encode()
-    headers = build_signed_headers([SECRET], message_id="evt_1", timestamp=int(time.time()), body=body)  # noqa: TID251 - the receiver has the system's clock
-    async with httpx.AsyncClient(trust_env=False) as http:
-        answer = await http.post(addresses[0], content=body, headers=headers)
+
+    answer = await post_callback(await address)
 
     assert answer.status_code == 503
     with pytest.raises(BrokenPipeError):
         await asyncio.wait_for(receiving, WAIT_SECONDS)
+
+
+async def test_a_callback_whose_sender_offers_another_protocol_is_received(
+    monkeypatch: pytest.MonkeyPatch, address: "asyncio.Future[str]"
+) -> None:
+    """As Java's client does with each request to an http URL."""
+    printed: list[str] = []
+    stop = asyncio.Event()
+    monkeypatch.setattr(callback_receiver, "print_output", printed.append)
+    receiving = asyncio.create_task(
+        callback_receiver.receive_callbacks(0, SECRET, client=None, stop=stop, as_json=True)
+    )
+
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAA"}
+    answer = await post_callback(await address, **offer)
+    stop.set()
+    await asyncio.wait_for(receiving, WAIT_SECONDS)
+
+    assert answer.is_success
+    assert [json.loads(line)["eventId"] for line in printed] == ["evt_1"]

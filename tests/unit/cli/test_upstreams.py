@@ -114,6 +114,11 @@ def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRoute
             "Set your API key: RINGBACK_API_KEY or --api-key. Create one: ringback keys create PRINCIPAL",
         ),
         ("Register a webhook for it: POST /v1/webhooks {", "Register a webhook for it: ringback webhooks add URL {"),
+        (
+            "No portal link has this id. List them: GET /v1/portal-links",
+            "No portal link has this id. List them: ringback portal-link list",
+        ),
+        ("Delete some (DELETE /v1/portal-links/{id})", "Delete some (ringback portal-link delete LINK_ID)"),
     ],
 )
 def test_requests_become_commands(advice: str, named: str) -> None:

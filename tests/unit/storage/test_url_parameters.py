@@ -93,6 +93,17 @@ def test_a_verifying_mode_needs_an_authority(tmp_path: Path) -> None:
     assert find_missing_file(f"{PLACE}?sslmode=require", home=tmp_path) is None
 
 
+def test_a_verifying_mode_of_a_user_without_a_home_folder_needs_a_named_authority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def find_no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", find_no_home)
+
+    assert "needs an authority to trust" in str(find_missing_file(f"{PLACE}?sslmode=verify-full"))
+
+
 def test_the_programs_of_postgresql_get_only_the_parameters_of_libpq() -> None:
     kept = "sslmode=verify-full&sslrootcert=ca.pem&connect_timeout=10&channel_binding=prefer"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.cli.client_files.documents import ANY_KEY
-from ringback.cli.home_folder import find_home
+from ringback.cli.home_folder import find_base_folder, find_home
 
 
 class Format(StrEnum):
@@ -64,7 +64,10 @@ class Places:
             return self.home / "Library" / "Application Support"
         if self.platform == "win32":
             return Path(self.environment.get("APPDATA") or self.home / "AppData" / "Roaming")
-        return Path(self.environment.get("XDG_CONFIG_HOME") or self.home / ".config")
+        return self.find_configuration()
+
+    def find_configuration(self) -> Path:
+        return find_base_folder(self.environment, "XDG_CONFIG_HOME", ".config", home=self.home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

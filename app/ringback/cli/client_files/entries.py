@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn, cast
 
 from ringback.cli.client_files.clients import Client, Variables
-from ringback.upstreams.config import parse_upstreams
+from ringback.upstreams.config import ConfigError, parse_upstreams
 
 MOVED_KEYS: Final = frozenset(
     {
@@ -47,6 +47,7 @@ _URL_KEYS: Final = ("httpUrl", "serverUrl", "url")
 _HTTP_NAMES: Final = (None, "http", "streamable-http", "streamableHttp")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _DOLLAR_VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_RELATIVE_PATH: Final = re.compile(r"\.{1,2}(?:[/\\].*)?", re.DOTALL)
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-.*)?", re.DOTALL)
 
 
@@ -77,6 +78,10 @@ def translate_entry(settings: Any, *, client: Client, surroundings: Surroundings
             _keep(reason)
     if client.variables is Variables.NONE and "${" in json.dumps(entry, default=str):
         _keep(f"it holds '${{', which {client.title} passes on as it is and Ringback would replace")
+    if surroundings.folder is None and (path := _find_relative_path(entry)) is not None:
+        _keep(
+            f"'{path}' depends on the folder in which {client.title} starts it, and a service has another; write the whole path"
+        )
     translated = _translate_command(entry, surroundings) if "command" in entry else _translate_url(entry, client)
     if own := _translate_own_settings(entry):
         translated["ringback"] = own
@@ -98,6 +103,17 @@ def _translate_command(entry: Mapping[str, Any], surroundings: Surroundings) -> 
         cwd = _join(surroundings.folder, cwd or "")
     fields = {"command": entry["command"], "args": entry.get("args"), "env": env, "cwd": cwd}
     return {key: value for key, value in fields.items() if value}
+
+
+def _find_relative_path(entry: Mapping[str, Any]) -> str | None:
+    """A path of the command that is surely relative; None if there is none. `src/server.py` may be no path."""
+    args = entry.get("args")
+    words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
+    found = [word for word in words if isinstance(word, str) and _RELATIVE_PATH.fullmatch(word)]
+    cwd = entry.get("cwd")
+    if isinstance(cwd, str) and cwd and not cwd.startswith(("$", "~")) and not PurePath(cwd).is_absolute():
+        found.append(cwd)
+    return found[0] if found else None
 
 
 def _join(folder: Path, cwd: str) -> str:
@@ -196,7 +212,11 @@ def _check(translated: Mapping[str, Any]) -> None:
         text = json.dumps({"mcpServers": {"server": _fill_placeholders(translated)}}, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         _keep("it holds half a character (a lone surrogate)")
-    for skipped in parse_upstreams(text, source="", environment=None).skipped:
+    try:
+        loaded = parse_upstreams(text, source="", environment=None)
+    except ConfigError:
+        _keep("it holds a number that is too large, or more than a file of Ringback may have")
+    for skipped in loaded.skipped:
         _keep(skipped.advice.rstrip("."))
 
 

@@ -108,8 +108,18 @@ def _dump(value: Any, unit: str = "", newline: str = "") -> str:
         inner = newline + unit
         members = (f"{_dump(key)}: {_dump(each, unit, inner)}" for key, each in cast("dict[str, Any]", value).items())
         return f"{{{inner}{f',{inner}'.join(members)}{newline}}}"
-    text = json.dumps(value, ensure_ascii=False)
+    text = _encode_json(value)
     if isinstance(value, list) and newline and len(text) > LIST_WIDTH_MAX:
         inner = newline + unit
         return f"[{inner}{f',{inner}'.join(_dump(each, unit, inner) for each in cast('list[Any]', value))}{newline}]"
+    return text
+
+
+def _encode_json(value: Any) -> str:
+    """The value as JSON. Half a character (a lone surrogate) stays an escape: a file of UTF-8 cannot have it otherwise."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
     return text

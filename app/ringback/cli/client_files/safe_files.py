@@ -99,10 +99,26 @@ def create_file(path: Path, content: bytes, mode: int = PRIVATE_MODE) -> None:
     """Create a file with its folders, which only the user may enter. Raises `FileRefused` if it exists."""
     target = Path(os.path.realpath(path))
     _make_folder(target.parent)
-    if target.exists():
-        raise FileRefused(f"{path}: was made meanwhile. Repeat the command.")
-    _write_beside(target, content, mode, None).replace(target)
+    temporary = _write_beside(target, content, mode, None)
+    try:
+        _name_new_file(temporary, target)
+    except FileExistsError:
+        raise FileRefused(f"{path}: was made meanwhile. Repeat the command.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def _name_new_file(temporary: Path, target: Path) -> None:
+    """Give the file its name, unless another process has made one of this name: a rename would replace that."""
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if target.exists():
+            raise FileExistsError from None
+        temporary.rename(target)
 
 
 def _make_folder(folder: Path) -> None:
@@ -117,7 +133,7 @@ def remove_file(file: ReadFile) -> None:
 
 
 def _check_unchanged(file: ReadFile) -> None:
-    now = read_file(file.path, bytes_max=HISTORY_BYTES_MAX)
+    now = read_file(file.path, bytes_max=max(HISTORY_BYTES_MAX, len(file.content)))
     if now is None or now.content != file.content:
         raise FileRefused(f"{file.path}: changed meanwhile. Nothing was overwritten; repeat the command.")
 

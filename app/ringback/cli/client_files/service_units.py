@@ -43,7 +43,7 @@ def describe_task(command: tuple[str, ...], places: Places) -> str:
 
 
 def _make_systemd_unit(command: tuple[str, ...], places: Places) -> ServiceUnit:
-    folder = Path(places.environment.get("XDG_CONFIG_HOME") or places.home / ".config")
+    folder = places.find_configuration()
     variables = folder / "ringback" / ENVIRONMENT_NAME
     lines = (
         "[Unit]",

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.output import AsJson, exit_on_errors, print_json, print_message, print_output
-from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
+from ringback.cli.output import AsJson, print_json, print_message, print_output
+from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.domain.clock import SystemClock
 from ringback.service_database.backup import back_up, find_keys_left_out
 from ringback.service_database.backup_manifest import KEY_FILE_NAME, BackupError, Manifest
@@ -19,7 +19,7 @@ STEP_PAUSE_SECONDS: Final = 0.002
 """After each 4 MB, so that a running service also gets the disk."""
 
 
-@exit_on_errors(*SERVICE_ERRORS, BackupError, exit_code=exit_code_of_start)
+@exit_on_service_errors(BackupError)
 def backup(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, which gets the backup.")],
     *,
@@ -52,7 +52,7 @@ def _pause(_remaining: int, _total: int) -> None:
     time.sleep(STEP_PAUSE_SECONDS)
 
 
-@exit_on_errors(*SERVICE_ERRORS, BackupError, exit_code=exit_code_of_start)
+@exit_on_service_errors(BackupError)
 def restore_backup(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `ringback backup` made.")],
     *,

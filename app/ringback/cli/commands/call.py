@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, with_offset
-from ringback.cli.client_options import PrintOptions, client_command
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, require_finite, with_offset
+from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
 from ringback.client import CallbackOptions, Problem, RingbackClient, Started
@@ -33,8 +33,8 @@ def call(
         str | None, typer.Option("--json-args", metavar="JSON", help="All arguments as one JSON object.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the call ends, and print the result.")] = False,
-    session: Annotated[str | None, typer.Option("--session", help="Your client_session_id.")] = None,
-    correlation: Annotated[str | None, typer.Option("--correlation", help="Your correlation_id.")] = None,
+    session: Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Your client_session_id.")] = None,
+    correlation: Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Your correlation_id.")] = None,
     callback: Annotated[
         str | None, typer.Option("--callback", metavar="URL", help="Send a callback to this URL.")
     ] = None,
@@ -52,7 +52,8 @@ def call(
         ),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout-seconds", min=0, help="End the call if it takes longer.")
+        float | None,
+        typer.Option("--timeout-seconds", min=0, callback=require_finite, help="End the call if it takes longer."),
     ] = None,
     accepts_input: Annotated[
         bool, typer.Option("--accepts-input", help="The tool may ask: answer with `ringback calls answer`.")

@@ -11,6 +11,7 @@ import httpx
 import typer
 
 from ringback import __version__
+from ringback.cli.arguments import require_http_url
 from ringback.cli.check_report import CheckResult, exit_for_results, print_report
 from ringback.cli.output import AsJson, exit_with_error, print_message
 from ringback.cli.receiver_checks import find_unaccepted, run_receiver_checks
@@ -40,7 +41,7 @@ def check_receiver(
 
     Use a receiver of a test: it gets some forty events, and at the end a notice that the subscription has ended.
     """
-    _require_url(url)
+    require_http_url(url, option="URL", example="http://127.0.0.1:8000/callbacks")
     _require_secret(secret)
     results = asyncio.run(_run_checks(url, secret, subscription or f"sub_{_new_id()}", event))
     if (answer := find_unaccepted(results)) is not None:
@@ -71,16 +72,6 @@ async def _run_checks(url: str, secret: str, subscription_id: str, event_name: s
             new_id=_new_id,
         )
         return await run_receiver_checks(probe)
-
-
-def _require_url(url: str) -> None:
-    try:
-        parsed = httpx.URL(url)
-        is_whole = parsed.scheme in {"http", "https"} and bool(parsed.host)
-    except (httpx.InvalidURL, UnicodeError):
-        is_whole = False
-    if not is_whole:
-        raise typer.BadParameter("give the whole URL, such as http://127.0.0.1:8000/callbacks", param_hint="URL")
 
 
 def _require_secret(secret: str) -> None:

@@ -3,10 +3,9 @@
 import asyncio
 from typing import Annotated, Any
 
-import httpx
 import typer
 
-from ringback.cli.arguments import parse_headers, parse_object
+from ringback.cli.arguments import parse_headers, parse_object, require_http_url
 from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
 from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_json, print_table
 from ringback.cli.server_checks.cases import ImpossibleRun
@@ -92,7 +91,7 @@ def check_server(
         return
     if url is None:
         exit_with_error("give the URL of the MCP server")
-    _require_url(url)
+    require_http_url(url, option="URL", example="https://example.com/mcp")
     options = RunOptions(
         url=url,
         credentials=_make_credentials(header or [], api_key),
@@ -113,15 +112,6 @@ def check_server(
     if all(each.verdict is CheckVerdict.UNTESTABLE for each in results):
         exit_with_error("nothing was checked: each check says in `observed` what it needs.")
     exit_for_results(results)
-
-
-def _require_url(url: str) -> None:
-    try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, UnicodeError):
-        parsed = httpx.URL()
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise typer.BadParameter("give the whole URL, such as https://example.com/mcp", param_hint="URL")
 
 
 def _make_credentials(lines: list[str], api_key: str | None) -> dict[str, str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ringback.cli.output import TRY_AGAIN, AsJson, exit_on_errors, print_json, print_message
-from ringback.cli.server_options import SERVICE_ERRORS
+from ringback.cli.output import TRY_AGAIN, AsJson, print_json, print_message
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import KEY_FILE_SUFFIX
 from ringback.storage.schema import driver_missing
@@ -20,14 +20,17 @@ ROWS_A_LINE: Final = 100_000
 """Some ten seconds of copying."""
 
 
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def copy(
     *,
     source: Annotated[str, typer.Option("--from", metavar="URL", help="The SQLite database: sqlite:///PATH")],
     target: Annotated[
         str,
         typer.Option(
-            "--to", metavar="URL", help="An empty PostgreSQL database: postgresql://USER:PASSWORD@HOST/DATABASE"
+            "--to",
+            metavar="URL",
+            help="An empty PostgreSQL database: postgresql://USER@HOST/DATABASE. A password belongs into PGPASSWORD, because "
+            "command lines are visible.",
         ),
     ],
     as_json: AsJson = False,
@@ -39,7 +42,9 @@ def copy(
     """
     path = require_sqlite_path(source).resolve()
     if find_sqlite_path(target) is not None:
-        raise StoreUnavailable("--to needs a PostgreSQL database: postgresql://user:password@host/database")
+        raise StoreUnavailable(
+            "--to needs a PostgreSQL database: postgresql://user:password@host/database", needs_operator=True
+        )
     try:  # imported here, because an installation on SQLite has no driver
         from ringback.storage.copying.copier import copy_database  # noqa: PLC0415
     except ImportError as error:

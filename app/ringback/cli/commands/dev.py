@@ -17,8 +17,8 @@ import typer
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
 from ringback.cli.commands.serve import load_development_settings
-from ringback.cli.output import exit_on_errors, exit_with_error, print_message, print_output
-from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.output import exit_with_error, print_message, print_output
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.client import ClientError, RingbackClient, Unavailable
 from ringback.upstreams.config import parse_upstream_option
 from ringback.upstreams.transports import child_process
@@ -42,7 +42,7 @@ _AFFIX_PATTERN: Final = re.compile(r"^(mcp-server-|server-|mcp-)(?=.)|(?<=.)(-mc
 """What the names of MCP servers have in common: `mcp-server-git` and `git-mcp` become `git`."""
 
 
-@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+@exit_on_service_errors()
 def dev(
     command: Annotated[
         list[str],

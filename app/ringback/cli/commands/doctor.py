@@ -20,7 +20,7 @@ from ringback.cli.installation_checks.own_service import find_own_installation
 from ringback.cli.installation_checks.public_url import check_public_paths, check_public_url
 from ringback.cli.installation_checks.service import check_running_service, is_elsewhere
 from ringback.cli.installation_checks.upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
 from ringback.cli.server_options import Database
 from ringback.client.arguments import check_base_url
 from ringback.client.problems import InvalidArgument
@@ -36,6 +36,7 @@ ReadEntries = Callable[[], Sequence[UpstreamEntry]]
 """Reads the configured upstreams. Raises `ConfigError`."""
 
 
+@exit_on_errors()
 def doctor(
     *,
     config: ConfigFile = None,

@@ -11,7 +11,15 @@ from pydantic import BaseModel
 
 from ringback.cli.arguments import parse_arguments, read_object
 from ringback.cli.callback_text import describe_own_data, describe_webhook_event
-from ringback.cli.client_options import OfCorrelation, OfSession, OperatorOptions, PrintOptions, client_command
+from ringback.cli.client_options import (
+    CORRELATION_OPTIONS,
+    SESSION_OPTIONS,
+    OfCorrelation,
+    OfSession,
+    OperatorOptions,
+    PrintOptions,
+    client_command,
+)
 from ringback.cli.following import format_progress
 from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
 from ringback.client import ClientError, Event, EventType, PublishedEvent, RingbackClient
@@ -135,8 +143,8 @@ def publish_event(
     event_id: Annotated[
         str | None, typer.Option("--id", help="Your own id of the event. The same id again changes nothing.")
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Its client_session_id.")] = None,
-    correlation: Annotated[str | None, typer.Option("--correlation", help="Its correlation_id.")] = None,
+    session: Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Its client_session_id.")] = None,
+    correlation: Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Its correlation_id.")] = None,
     options: _LineOptions,
 ) -> None:
     """Publish an event of your own to your webhooks, polls and streams."""

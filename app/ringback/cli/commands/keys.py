@@ -12,13 +12,12 @@ from ringback.cli.arguments import parse_duration
 from ringback.cli.output import (
     AsJson,
     create_console,
-    exit_on_errors,
     print_json,
     print_message,
     print_output,
     print_table,
 )
-from ringback.cli.server_options import SERVICE_ERRORS, Database
+from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, SCOPES_TEXT, ApiKey, Scope
@@ -59,7 +58,7 @@ Expires = Annotated[
 
 
 @app.command()
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def create(
     principal: Annotated[
         str,
@@ -165,18 +164,20 @@ async def _stored_upstreams(settings: Settings) -> frozenset[str]:
 
 
 @app.command("list")
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     """List all keys by their prefixes."""
     keys = _run_with_api_keys(_load_existing(database), lambda keys: keys.list_keys())
     if as_json:
         print_json([_key_to_json(key) for key in keys])
-        return
-    print_table(KEY_COLUMNS, map(_key_to_json, keys))
+    elif keys:
+        print_table(KEY_COLUMNS, map(_key_to_json, keys))
+    else:
+        print_message("There is no API key. Create one: ringback keys create PRINCIPAL")
 
 
 @app.command()
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def revoke(
     key_id: Annotated[
         str, typer.Argument(metavar="KEY", help="The key's id, key_…, as `ringback keys list` shows it.")
@@ -193,7 +194,7 @@ def revoke(
 
 
 @app.command("rotate-api-key")
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def rotate_api_key(
     key_id: Annotated[
         str, typer.Argument(metavar="KEY", help="The key's id, key_…, as `ringback keys list` shows it.")
@@ -226,7 +227,7 @@ def rotate_api_key(
 
 
 @app.command()
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def rotate(as_json: AsJson = False, database: Database = None) -> None:
     """Add a new key to the key file. After a restart the service encrypts with it, and re-encrypts all stored secrets."""
     settings = load_settings(database_url=database)
@@ -242,7 +243,7 @@ def rotate(as_json: AsJson = False, database: Database = None) -> None:
 
 
 @app.command()
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
     """Show how many stored values each key encrypted. A key that encrypted none may be removed."""
     settings = _load_existing(database)

@@ -6,10 +6,19 @@ import sqlite3
 from pathlib import Path
 from typing import Annotated, Final
 
-import httpx
 import typer
 
-from ringback.cli.client_options import NO_TEXT, URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
+from ringback.cli.arguments import require_http_url
+from ringback.cli.client_options import (
+    NO_TEXT,
+    URL_DEFAULT,
+    ApiKey,
+    OfCorrelation,
+    OfSession,
+    choose_service,
+    create_client,
+    start_own_service,
+)
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
@@ -44,10 +53,8 @@ def listen(
             "Exit code 0: handled; 65: refused; other: tried again.",
         ),
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls with this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
     event: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,7 +136,7 @@ def listen(
     if secret and not forward_to:
         raise typer.BadParameter("--secret signs what --forward-to sends, or belongs to the webhook of --port")
     if forward_to:
-        _check_forward_url(forward_to)
+        require_http_url(forward_to, option="--forward-to", example="http://HOST:PORT/PATH")
     start_own_service(url or URL_DEFAULT, api_key)
     service_url, api_key = choose_service(url or URL_DEFAULT, api_key)
     selection = EventSelection(
@@ -206,12 +213,3 @@ def _check_secret(secret: str | None) -> None:
         secrets.parse_secret(secret)
     except secrets.InvalidSecret as error:
         raise typer.BadParameter(str(error), param_hint="--secret") from None
-
-
-def _check_forward_url(url: str) -> None:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise typer.BadParameter("write it as http://HOST:PORT/PATH", param_hint="--forward-to")

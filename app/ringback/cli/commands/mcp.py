@@ -13,15 +13,14 @@ from typing import Annotated, Final
 from urllib.parse import urlencode
 
 import httpx
-import httpx2
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey
+from ringback.cli.arguments import require_http_url
+from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, URL_DEFAULT, ApiKey
 from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.embedded_service.starter import ServiceStarter
-from ringback.cli.output import exit_on_errors
-from ringback.cli.server_options import SERVICE_ERRORS
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService, run_bridge
 from ringback.domain.clock import SystemClock
 
@@ -34,7 +33,7 @@ _WAIT_SECONDS_MAX: Final = 60.0
 """The service accepts up to 60 s, and waits as long as its own limit allows."""
 
 
-@exit_on_errors(*SERVICE_ERRORS)
+@exit_on_service_errors()
 def mcp(
     *,
     url: Annotated[
@@ -59,7 +58,7 @@ def mcp(
     client_session_id: Annotated[
         str | None,
         typer.Option(
-            "--client-session-id",
+            *SESSION_OPTIONS,
             envvar="RINGBACK_CLIENT_SESSION_ID",
             help="Your own name for the client's session. Every call has it, and callbacks contain it.",
         ),
@@ -67,7 +66,7 @@ def mcp(
     correlation_id: Annotated[
         str | None,
         typer.Option(
-            "--correlation-id",
+            *CORRELATION_OPTIONS,
             envvar="RINGBACK_CORRELATION_ID",
             help="Your own name for this piece of work. Every call has it, and callbacks contain it.",
         ),
@@ -174,12 +173,7 @@ def _drop_absent(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _build_endpoint_url(url: str, upstream: str | None, query: Mapping[str, str]) -> str:
-    try:
-        base = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        base = httpx2.URL("")
-    if base.scheme not in {"http", "https"} or not base.host:
-        raise typer.BadParameter("write it as http://HOST:PORT or https://HOST", param_hint="--url")
+    require_http_url(url, option="--url", example="http://HOST:PORT or https://HOST")
     if upstream is not None and not _UPSTREAM_NAME_PATTERN.fullmatch(upstream):
         raise typer.BadParameter("names have lower-case letters, digits and '-'", param_hint="--upstream")
     endpoint = f"{url.rstrip('/')}/mcp" + (f"/{upstream}" if upstream else "")

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
-from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.service_database import migrate_database
 from ringback.settings import load_settings
 from ringback.storage.migrations import SchemaState
 from ringback.storage.schema import read_schema_state
 
 
-@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+@exit_on_service_errors()
 def migrate(
     *,
     check: Annotated[

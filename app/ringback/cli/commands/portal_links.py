@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from ringback.cli.arguments import parse_duration
-from ringback.cli.client_options import OperatorOptions, PrincipalOptions, client_command
+from ringback.cli.client_options import SESSION_OPTIONS, OperatorOptions, PrincipalOptions, client_command
 from ringback.cli.output import format_time_text, print_json, print_list, print_message, print_output
 from ringback.client import CreatedPortalLink
 
@@ -18,7 +18,8 @@ app = typer.Typer(no_args_is_help=True, help="Manage links to pages of the dashb
 @client_command()
 def create(
     session: Annotated[
-        str | None, typer.Option("--session", help="The only client_session_id that it shows. Default: all your pages.")
+        str | None,
+        typer.Option(*SESSION_OPTIONS, help="The only client_session_id that it shows. Default: all your pages."),
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="DURATION", help="When it ends: 24h at most.")] = "1h",
     *,

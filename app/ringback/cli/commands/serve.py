@@ -9,8 +9,8 @@ import typer
 
 from ringback import server
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
-from ringback.cli.output import exit_on_errors, print_message
-from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
+from ringback.cli.output import print_message
+from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.domain.upstreams import SkippedUpstream
 from ringback.settings import Settings, find_misspelt_variables, load_settings
 from ringback.upstreams.config import (
@@ -22,7 +22,7 @@ SKIPPED_SHOWN_MAX: Final = 10
 """Names on the one line at the start."""
 
 
-@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+@exit_on_service_errors()
 def serve(
     *,
     dev: Annotated[

@@ -6,8 +6,9 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_headers, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_headers, require_finite, with_offset
 from ringback.cli.client_options import (
+    CORRELATION_OPTIONS,
     ONLY_OWN_PRINCIPAL,
     DocumentOptions,
     DryRun,
@@ -140,7 +141,7 @@ def add(
     tool: OfTool = None,
     session: OfSession = None,
     correlation: Annotated[
-        str | None, typer.Option("--correlation", help="A correlation_id that its callbacks contain.")
+        str | None, typer.Option(*CORRELATION_OPTIONS, help="A correlation_id that its callbacks contain.")
     ] = None,
     secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
     include_result: Annotated[bool, typer.Option("--include-result", help="Include results in callbacks.")] = False,
@@ -151,7 +152,8 @@ def add(
         bool, typer.Option("--ordered", help="One callback at a time for each session, in the order of the log.")
     ] = False,
     rate: Annotated[
-        float | None, typer.Option("--rate-per-second", help="Largest number of attempts a second.")
+        float | None,
+        typer.Option("--rate-per-second", callback=require_finite, help="Largest number of attempts a second."),
     ] = None,
     retry: Annotated[
         list[int] | None,
@@ -264,7 +266,10 @@ def rotate_secret(
     overlap: Annotated[
         float | None,
         typer.Option(
-            "--overlap-seconds", min=0, help="Seconds that earlier secrets still sign. Default: a day. 0 ends them now."
+            "--overlap-seconds",
+            min=0,
+            callback=require_finite,
+            help="Seconds that earlier secrets still sign. Default: a day. 0 ends them now.",
         ),
     ] = None,
     options: PrintOptions,

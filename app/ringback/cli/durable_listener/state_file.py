@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.cli.file_locks import PROCESS_ID_LENGTH_MAX, open_lock_file, try_lock, write_process_id
-from ringback.cli.home_folder import find_home
+from ringback.cli.home_folder import find_base_folder
 
 FOLDER_MODE: Final = 0o700
 NAME_LENGTH: Final = 16
@@ -44,9 +44,9 @@ class EventSelection:
 
 def default_path(selection: EventSelection, *, api_key: str | None, environment: Mapping[str, str]) -> Path:
     """The state file for this selection and this API key, in the user's folder for state (XDG_STATE_HOME)."""
-    home = environment.get("XDG_STATE_HOME") or str(find_home() / ".local" / "state")
+    folder = find_base_folder(environment, "XDG_STATE_HOME", ".local/state")
     name = f"{_short_hash(selection.serialize())}-{_short_hash(api_key or '')}.db"
-    return Path(home) / "ringback" / "listen" / name
+    return folder / "ringback" / "listen" / name
 
 
 def find_files_of_other_keys(path: Path) -> Sequence[Path]:

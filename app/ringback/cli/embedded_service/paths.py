@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ringback.cli.home_folder import find_home
+from ringback.cli.home_folder import find_base_folder
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -53,7 +53,6 @@ class ServicePaths:
 
 
 def find_paths(environment: Mapping[str, str]) -> ServicePaths:
-    home = find_home()
-    configuration = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-    state = Path(environment.get("XDG_STATE_HOME") or home / ".local" / "state")
+    configuration = find_base_folder(environment, "XDG_CONFIG_HOME", ".config")
+    state = find_base_folder(environment, "XDG_STATE_HOME", ".local/state")
     return ServicePaths(config=configuration / "ringback" / "mcp.json", folder=state / "ringback")

@@ -33,8 +33,8 @@ from ringback.cli.file_locks import (
     wait_for_lock,
     write_process_id,
 )
-from ringback.cli.output import TRY_AGAIN, exit_on_errors, exit_with_error, print_message
-from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.output import TRY_AGAIN, exit_with_error, print_message
+from ringback.cli.server_options import exit_on_service_errors
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import RingbackError
 from ringback.domain.principal import ALL_SCOPES
@@ -54,7 +54,7 @@ LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 """About 30,000 lines, and as many in the file before it. A log is read only if something is wrong, so it must not grow."""
 
 
-@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+@exit_on_service_errors()
 def mcp_service(
     *,
     stop: Annotated[bool, typer.Option("--stop", help="Stop it instead. The next client starts it again.")] = False,

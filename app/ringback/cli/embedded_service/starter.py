@@ -71,7 +71,8 @@ class ServiceStarter:
                 self._paths.create_folder()
                 return await self._find_or_start()
             except OSError as error:
-                raise ServiceNotStarted(f"{error.filename}: {error.strerror}.", is_passing=False) from None
+                place = error.filename or self._paths.folder  # a lock that its file system does not have names no file
+                raise ServiceNotStarted(f"{place}: {error.strerror}.", is_passing=False) from None
 
     async def _find_or_start(self) -> RunningService:
         ends_at = self._clock.monotonic() + START_SECONDS

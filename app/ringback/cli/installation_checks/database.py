@@ -178,10 +178,11 @@ async def _check_files(settings: Settings) -> list[Finding]:
 def _check_path(path: Path) -> Finding | None:
     """What there is to say if no database is at this path, or if this user cannot see whether one is."""
     try:
-        if not path.exists():
-            return _missing_database(path)
+        exists = path.exists()
     except OSError as problem:
         return Finding("database", False, f"{path}: {problem.strerror}. Run this as the service's user.")
+    if not exists:
+        return _missing_database(path)
     if path.is_dir():
         return Finding("database", False, f"{path} is a folder. Name a file in it, such as {path / 'ringback.db'}.")
     return None

@@ -1,5 +1,6 @@
 """Compares the rows of two databases batch by batch, and makes the target's equal to the source's."""
 
+import sqlite3
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying.source import CopiedTable, CopySource, Key, Row
 from ringback.storage.copying.target import CopyTarget, open_target
 from ringback.storage.schema import read_schema_state
+from ringback.storage.sqlite.database import explain_opening
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.store import lock_for_database
 
@@ -104,7 +106,7 @@ async def copy_database(path: Path, url: str, *, report: Report) -> CopyResult:
 
     A repeated copy continues where this one ended. Raises `StoreUnavailable`, which says what to do.
     """
-    with closing(CopySource(path)) as source, _locked_if_free(path, source) as is_locked:
+    with _explaining_source(path), closing(CopySource(path)) as source, _locked_if_free(path, source) as is_locked:
         await _require_current_schema(path)
         async with open_target(url) as target:
             await target.begin(KEYS, source=str(path))
@@ -114,6 +116,15 @@ async def copy_database(path: Path, url: str, *, report: Report) -> CopyResult:
                 await _require_equal_counts(source, target)
                 await target.finish()
         return CopyResult(is_locked, tables, source.replaced_characters)
+
+
+@contextmanager
+def _explaining_source(path: Path) -> Generator[None]:
+    """An error of SQLite is raised as `StoreUnavailable`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain_opening(error, path) from error
 
 
 async def _require_current_schema(path: Path) -> None:

@@ -9,12 +9,19 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.commit_counter import read_commit_count, require_no_missing_commits
-from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, to_store_unavailable
+from ringback.storage.sqlite.database import (
+    SESSION_STATEMENTS,
+    connect,
+    explain_opening,
+    primary_result_code,
+    to_store_unavailable,
+)
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.integrity import DATABASE_FILE_SUFFIXES
 from ringback.storage.sqlite.store import lock_for_database
@@ -47,7 +54,11 @@ def copy_database_file(source: Path, target: Path, *, on_step: OnStep) -> int:
             mark_complete(writer)
             _require_undamaged(writer, source)
     except sqlite3.Error as error:
-        raise to_store_unavailable(error) from error
+        if primary_result_code(error) != sqlite3.SQLITE_FULL:
+            raise explain_opening(error, source) from error
+        raise StoreUnavailable(
+            f"The disk of '{target.parent}' is full. Free some space there, then try again."
+        ) from error
     return commits
 
 
@@ -79,7 +90,7 @@ def replace_database_file(path: Path, drafts: Mapping[str, Path], *, now: dateti
     lock.acquire()
     try:
         moved = _move_aside(path, f"before-restore-{now:%Y%m%dT%H%M%SZ}", {*DATABASE_FILE_SUFFIXES, *drafts})
-        owner = (moved[0] if moved else path.parent).stat()
+        owner = (moved[-1] if moved else path.parent).stat()
         for suffix, draft in sorted(drafts.items(), reverse=True):  # the database last
             _give_to(draft, owner)
             draft.replace(_with_suffix(path, suffix))
@@ -97,13 +108,24 @@ def _give_to(file: Path, owner: os.stat_result) -> None:
 
 
 def _move_aside(path: Path, label: str, suffixes: Collection[str]) -> list[Path]:
-    """Rename the database's files so that they are a database again: `NAME.LABEL`, `NAME.LABEL-wal`."""
-    aside = path.with_name(f"{path.name}.{label}")
-    pairs = [(_with_suffix(path, suffix), _with_suffix(aside, suffix)) for suffix in sorted(suffixes)]
+    """Rename the database's files so that they are a database again: `NAME.LABEL`, `NAME.LABEL-wal`.
+
+    The database is the last: a service that starts after a kill between two renames would make a new one in its place, and
+    SQLite would remove the log.
+    """
+    aside = _choose_name(path, label, suffixes)
+    pairs = [(_with_suffix(path, suffix), _with_suffix(aside, suffix)) for suffix in sorted(suffixes, reverse=True)]
     found = [(before, after) for before, after in pairs if before.exists()]
     for before, after in found:
         before.rename(after)
     return [after for _, after in found]
+
+
+def _choose_name(path: Path, label: str, suffixes: Collection[str]) -> Path:
+    """A name that no file has, with any of these suffixes: a rename replaces what is there."""
+    labels = chain([label], (f"{label}-{number}" for number in count(2)))
+    names = (path.with_name(f"{path.name}.{each}") for each in labels)
+    return next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in suffixes))
 
 
 def _accept_commits(path: Path, lock: FileLock) -> None:

@@ -31,6 +31,8 @@ _UNAVAILABLE_CODES: Final = frozenset(
     }
 )
 """Result codes caused by the disk, its permissions or another process, not by a wrong statement."""
+DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+RECOVERY_ADVICE: Final = "restore a backup, or recover what is readable: sqlite3 DATABASE .recover"
 
 
 def create_database_file(path: Path) -> None:
@@ -39,12 +41,22 @@ def create_database_file(path: Path) -> None:
         raise StoreUnavailable(
             f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed. Use a newer Python.", needs_operator=True
         )
+    _require_no_folder(path)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreUnavailable(
             f"The database file '{path}' cannot be opened: {error.strerror}. Check that its folder exists and is yours."
         ) from error
+
+
+def _require_no_folder(path: Path) -> None:
+    """Container runtimes make a folder of a file that is mounted and does not exist."""
+    if path.is_dir():
+        raise StoreUnavailable(
+            f"The database '{path}' is a folder. Name a file in it, such as {path / 'ringback.db'}.",
+            needs_operator=True,
+        )
 
 
 def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
@@ -68,6 +80,7 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
 
 def open_connection(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     """A connection that has read nothing of its file yet, not even the tables, which takes 2 ms."""
+    _require_no_folder(path)
     connection = sqlite3.connect(
         path,
         timeout=lock_wait_seconds,
@@ -104,6 +117,11 @@ def to_caller_error(error: Exception) -> Exception:
 def explain_opening(error: sqlite3.Error, path: Path) -> StoreUnavailable:
     """The error of a database that cannot be opened. It names the folder whose disk is full or cannot be written."""
     folder = path.absolute().parent
+    if primary_result_code(error) in DAMAGE_CODES:
+        return StoreUnavailable(
+            f"The database '{path}' is damaged ({error}). Nothing was changed. Stop the service, then {RECOVERY_ADVICE}",
+            needs_operator=True,
+        )
     if primary_result_code(error) == sqlite3.SQLITE_READONLY:
         return StoreUnavailable(
             f"The database cannot be written: {error}. Nothing was changed. Give this user write access to '{folder}' and to "

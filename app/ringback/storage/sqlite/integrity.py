@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.database import primary_result_code
+from ringback.storage.sqlite.database import DAMAGE_CODES, RECOVERY_ADVICE, primary_result_code
 
 log = logging.getLogger(__name__)
 
 DATABASE_FILE_SUFFIXES: Final = ("", "-wal", "-shm")
 """The database, its write-ahead log, and the index of the log, which all processes share."""
-_DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,10 @@ class DatabaseIntegrity:
 
     def record_error(self, error: BaseException) -> None:
         """Stop trusting the database if this error reports damage."""
-        if isinstance(error, sqlite3.Error) and primary_result_code(error) in _DAMAGE_CODES:
+        if isinstance(error, sqlite3.Error) and primary_result_code(error) in DAMAGE_CODES:
             self._mark_damaged(
                 f"The database '{self._path}' is damaged ({error}). Nothing is read or written any more. Stop the service, "
-                "then restore a backup, or recover what is readable: sqlite3 DATABASE .recover"
+                f"then {RECOVERY_ADVICE}"
             )
 
     def _file_paths(self) -> list[Path]:

@@ -126,6 +126,32 @@ def test_a_full_disk_leaves_every_file_as_it_was(
     assert stage.list_state() == []
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_configuration_that_another_command_makes_at_the_same_moment_is_not_replaced(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    path, other = stage.make_file("mcp.json"), '{"mcpServers": {"time": {"command": "uvx"}}}'
+    sync = os.fsync
+
+    def make_configuration(handle: int) -> None:
+        """Before the configuration of this command has its name."""
+        sync(handle)
+        if stage.config.parent.exists():
+            stage.config.write_text(other)
+
+    def refuse_link(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fsync", make_configuration)
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse_link)
+    with pytest.raises(FileRefused, match="was made meanwhile"):
+        stage.connect(path)
+
+    assert (stage.config.read_text(), path.read_text()) == (other, SERVERS)
+    assert [each.name for each in stage.config.parent.iterdir()] == [stage.config.name]
+
+
 class Killed(BaseException):
     """The process ends here, without any cleaning up."""
 

@@ -31,6 +31,10 @@ def translate(client: str, entry: Any, folder: Path | None = None) -> dict[str, 
         ("cursor", {"command": "x", "args": ["${workspaceFolder}"]}, "it holds ${workspaceFolder}"),
         ("cursor", {"command": "x", "args": ["${a b}"]}, "it holds ${a b}, which Ringback cannot replace"),
         ("cursor", {"command": "x", "args": ["\ud800"]}, "it holds half a character"),
+        ("cursor", {"command": "x", "ringback": {"max_concurrent": 10**400}}, "it holds a number that is too large"),
+        ("cursor", {"command": "npx", "args": ["server-filesystem", "."]}, "'.' depends on the folder in which Cursor"),
+        ("cursor", {"command": "../server"}, "'../server' depends on the folder"),
+        ("cursor", {"command": "x", "cwd": "src"}, "'src' depends on the folder"),
         ("cursor", {"url": "ftp://example.com"}, "'url' must be an http:// or https:// URL with a host"),
         ("claude-code", {"type": "sse", "url": "https://a.example/mcp"}, "its transport is SSE"),
         ("claude-code", {"type": "ws", "url": "wss://a.example/mcp"}, "'type' must be one of"),
@@ -86,6 +90,12 @@ def test_a_server_of_a_project_runs_in_its_folder(cwd: str | None, expected: str
     entry = {"command": "x"} if cwd is None else {"command": "x", "cwd": cwd}
 
     assert translate("claude-code", entry, folder=Path("/shop"))["cwd"] == expected
+
+
+def test_a_relative_path_of_a_project_s_server_stays_relative_to_its_folder() -> None:
+    entry = {"command": "./server", "args": [".", "../data"]}
+
+    assert translate("claude-code", entry, folder=Path("/shop")) == {**entry, "cwd": "/shop"}
 
 
 @pytest.mark.parametrize(

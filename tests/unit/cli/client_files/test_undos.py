@@ -1,6 +1,7 @@
 """An undo takes Ringback's entries out of a client's file, whatever its user changed since."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from ringback.cli.client_files.configuration import Configuration
 from ringback.cli.client_files.connection import UndoReport
 from ringback.cli.client_files.plan import parse_document
-from ringback.cli.client_files.safe_files import FileRefused
+from ringback.cli.client_files.safe_files import HISTORY_BYTES_MAX, FileRefused
 from ringback.cli.client_files.text_edits import UnreadableDocument
 from tests.support.client_files import SERVERS, Stage, get_client
 from tests.support.json_documents import documents
@@ -61,6 +62,17 @@ def test_an_undo_after_an_edit_leaves_no_space_behind_in_an_entry_on_one_line(st
     assert path.read_text() == f"\n{before}"
 
 
+def test_half_a_character_in_an_entry_is_an_escape_again_after_an_undo(stage: Stage) -> None:
+    before = '{"mcpServers": {"git": {"command": "uvx", "oauth": {"note": "\\ud83d"}}}}\n'
+    path = stage.make_file("mcp.json", before)
+    stage.connect(path)
+    path.write_text(f"\n{path.read_text()}")
+
+    assert stage.undo(path) == [UndoReport(is_exact=False)]
+
+    assert path.read_text() == f"\n{before}"
+
+
 def test_what_the_user_added_to_an_entry_stays_after_an_undo(stage: Stage) -> None:
     path = stage.make_file("mcp.json")
     stage.connect(path)
@@ -72,6 +84,19 @@ def test_what_the_user_added_to_an_entry_stays_after_an_undo(stage: Stage) -> No
         "args": ["mcp-server-git"],
         "timeout": 5,
     }
+
+
+def test_the_record_of_a_large_file_can_be_changed(stage: Stage) -> None:
+    """A record holds the file's text as JSON, which escapes its quotes."""
+    path = stage.make_file("mcp.json")
+    stage.connect(path)
+    (stored,) = stage.records.list_others(Path())
+    record = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**record, "before": '"' * (HISTORY_BYTES_MAX // 2 + 1)}))
+
+    stage.records.keep_servers(stored, {"git"})
+
+    assert [server.upstream for server in stage.records.read(stored).servers] == ["git"]
 
 
 def test_a_file_that_is_gone_or_broken_and_a_broken_record_are_named(stage: Stage) -> None:
