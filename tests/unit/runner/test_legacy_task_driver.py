@@ -1,14 +1,11 @@
 """The driver for tasks of 2025-11-25 over a session with scripted responses."""
 
-import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
@@ -23,7 +20,6 @@ from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
-from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedSession
 
@@ -135,33 +131,6 @@ async def test_a_rejected_result_request_of_a_task_that_needs_input_does_not_end
     session = ScriptedSession({**WORKING, "status": "input_required"}, TASK_NOT_FOUND, COMPLETED, RESULT)
 
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
-
-
-class AskingSession(ScriptedSession):
-    """A session whose task asks what cannot be stored, and waits for the answer."""
-
-    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        response = await super().send_request(method, params, **options)
-        if method == "tasks/result":
-            assert self.scripted_legacy_session.on_elicitation is not None
-            asked = {"method": "elicitation/create", "params": {"message": "x" * INPUT_BYTES_MAX}}
-            self.scripted_legacy_session.on_elicitation("7", asked)
-            await asyncio.Event().wait()
-        return response
-
-
-@pytest.mark.requirement("R32")
-@pytest.mark.parametrize("reply", [{**WORKING, "status": "cancelled"}, TASK_NOT_FOUND])
-async def test_a_task_whose_question_cannot_be_stored_is_cancelled(reply: Any) -> None:
-    """It waited for its answer until its upstream forgot it."""
-    session = AskingSession({**WORKING, "status": "input_required"}, {}, reply)
-
-    completion = await asyncio.wait_for(
-        run(session, RecordingCallContext(replace(SAVED_HANDLE, accepts_input=True))), WAIT_SECONDS
-    )
-
-    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
-    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/result", "tasks/cancel"]
 
 
 @pytest.mark.parametrize(

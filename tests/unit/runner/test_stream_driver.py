@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Handle
+from ringback.domain.call import Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
-from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -47,13 +46,6 @@ class YieldingClock(FakeClock):
         await super().sleep(seconds)
 
 
-class PatientClock(FakeClock):
-    """No time passes."""
-
-    async def sleep(self, seconds: float) -> None:  # noqa: ARG002 - a clock's name
-        await asyncio.Event().wait()
-
-
 def make_stream_position(event_id: str) -> StreamPosition:
     return StreamPosition(session=SESSION, request_id="r1", event_id=event_id)
 
@@ -82,15 +74,13 @@ async def test_a_lost_response_without_event_ids_is_unknown() -> None:
 class AskingSession(ScriptedSession):
     """A session whose tools/call asks, and gets no response before the answer fails."""
 
-    question: Mapping[str, Any] = {}
-
     async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        if method not in {"tools/call", "resume"}:
+        if method != "tools/call":
             return await super().send_request(method, params, **options)
         for position in self.stream_positions:
             options["on_position"](position)
         assert self.scripted_legacy_session.on_elicitation is not None
-        self.scripted_legacy_session.on_elicitation("7", {"method": "elicitation/create", "params": self.question})
+        self.scripted_legacy_session.on_elicitation("7", {"method": "elicitation/create", "params": {}})
         await asyncio.Event().wait()
         return {}
 
@@ -112,27 +102,6 @@ async def test_a_call_whose_answer_may_be_lost_is_unknown_if_no_session_can_go_o
     completion = await asyncio.wait_for(run(session, context), WAIT_SECONDS)
 
     assert completion.outcome is CallOutcome.UNKNOWN
-
-
-@pytest.mark.requirement("R32")
-@pytest.mark.parametrize(
-    ("call", "positions", "cancelled"),
-    [(CALL, [], []), (CALL, ["1"], ["r1"]), (SAVED_HANDLE, [], ["r1"])],
-    ids=["abandoned", "started", "resumed"],
-)
-async def test_a_tool_whose_question_cannot_be_stored_is_cancelled(
-    call: Call, positions: list[str], cancelled: list[str]
-) -> None:
-    """It waited for its answer: abandoning a request that can be resumed cancels nothing."""
-    session, context = AskingSession(RESULT), RecordingCallContext(replace(call, accepts_input=True))
-    session.question = {"message": "x" * INPUT_BYTES_MAX}
-    session.stream_positions = [make_stream_position(event_id) for event_id in positions]
-
-    completion = await asyncio.wait_for(run(session, context, PatientClock()), WAIT_SECONDS)
-
-    sent = session.scripted_legacy_session.sent_notifications
-    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
-    assert sent == [("notifications/cancelled", {"requestId": each}) for each in cancelled]
 
 
 async def test_the_newest_position_is_saved_before_the_stream_is_resumed() -> None:

@@ -7,9 +7,7 @@
 question is the id of the upstream's request, so another process can answer it over the same session.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ringback.domain.call import MRTR_DRIVER
@@ -21,8 +19,6 @@ from ringback.waits import LocalWaiter, run_with_helper, wait_first
 
 T = TypeVar("T")
 
-CANCEL_SECONDS: Final = 5.0
-"""For cancelling a tool whose question cannot be asked: the same as for an abandoned request."""
 ANSWER_POLL_SECONDS: Final = 60.0
 """The longest delay of an answer whose notification is lost."""
 
@@ -34,21 +30,12 @@ class UnsupportedElicitation(Exception):
     """The upstream asks for a kind of input that was not offered, or for too much."""
 
 
-async def _do_nothing() -> None:
-    pass
-
-
 async def run_with_elicitations(
-    get_legacy_session: Callable[[], LegacySessionPort],
-    context: CallContext,
-    work: Coroutine[Any, Any, T],
-    *,
-    cancel: Callable[[], Awaitable[Any]] = _do_nothing,
+    get_legacy_session: Callable[[], LegacySessionPort], context: CallContext, work: Coroutine[Any, Any, T]
 ) -> T | CallCompletion:
     """Return the result of `work` while the relay runs; a completion if the upstream's questions cannot be stored.
 
-    `get_legacy_session` returns the session that the last request of `work` went to. `cancel` cancels the work upstream, where
-    abandoning `work` does not: the tool would wait for its answer. It may raise what requests raise.
+    `get_legacy_session` returns the session that the last request of `work` went to.
     """
     if not context.call.accepts_input:
         return await work
@@ -57,9 +44,6 @@ async def run_with_elicitations(
         try:
             return await run_with_helper(work, relay.run())
         except UnsupportedElicitation as problem:
-            with suppress(RequestFailed, TimeoutError):
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    await cancel()
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
 
 

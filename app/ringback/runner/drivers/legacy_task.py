@@ -126,12 +126,7 @@ class LegacyTaskDriver:
         notifications: NotificationStreamPort | None,
     ) -> CallCompletion:
         execution = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
-        return await run_with_elicitations(
-            lambda: legacy_session,
-            context,
-            execution.run_until_completion(),
-            cancel=lambda: _cancel_task(legacy_session, task_id),
-        )
+        return await run_with_elicitations(lambda: legacy_session, context, execution.run_until_completion())
 
 
 class _LegacyTaskExecution:

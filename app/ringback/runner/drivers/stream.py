@@ -69,7 +69,7 @@ class StreamDriver:
         """Send `notifications/cancelled`: abandoning a resumable request does not notify the upstream."""
         if (position := _get_position(call)) is not None:
             async with session.rejoin_session(position.session) as legacy_session:
-                await _cancel_request(legacy_session, position)
+                await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})
         return CANCELLED_COMPLETION
 
     async def _start_or_resume(
@@ -81,10 +81,7 @@ class StreamDriver:
         await positions.flush()
         async with session.rejoin_session(position.session) as legacy_session:
             return await run_with_elicitations(
-                lambda: legacy_session,
-                context,
-                self._resume_until_result(legacy_session, context, position),
-                cancel=lambda: _cancel_request(legacy_session, position),
+                lambda: legacy_session, context, self._resume_until_result(legacy_session, context, position)
             )
 
     async def _start_with_elicitations(
@@ -92,10 +89,7 @@ class StreamDriver:
     ) -> CallCompletion | StreamPosition:
         try:
             return await run_with_elicitations(
-                lambda: session.legacy_session,
-                context,
-                self._start_call(session, context, positions),
-                cancel=lambda: _cancel_request(session.legacy_session, positions.latest),
+                lambda: session.legacy_session, context, self._start_call(session, context, positions)
             )
         except ResponseLost as failure:  # an answer, not the response to the call
             return positions.latest or failure_to_completion(failure)
@@ -146,12 +140,6 @@ class StreamDriver:
         except RequestFailed:
             return None
         return result_to_completion(result)
-
-
-async def _cancel_request(legacy_session: LegacySessionPort, position: StreamPosition | None) -> None:
-    """Without a position, abandoning the request has cancelled it."""
-    if position is not None:
-        await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})
 
 
 async def _save_position(context: CallContext, position: StreamPosition) -> None:
