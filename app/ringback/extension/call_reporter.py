@@ -14,6 +14,7 @@ from ringback.domain import jsontext
 from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.tool_result import is_call_tool_result, is_storable_error
 from ringback.extension.callback_request import CallbackRequest
+from ringback.extension.embedded_backend import REPORT_KEY_PREFIX
 from ringback.extension.report_outbox import ReportChannel, ReportJson
 from ringback.services.calls.reports import REPORTED_RESULT_BYTES_MAX
 
@@ -151,7 +152,7 @@ def _make_storable(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
 #     tools/call ──▶ input_required, requestState: ours around the tool's ──▶ tools/call again, requestState ──▶ the result
 #
 # The client returns the requestState unchanged. The SDK seals it and verifies it, so its content can be trusted. A server can
-# switch that off; then a client may send anything.
+# switch that off; then a client may send anything, and must not name a call that was reported in another way.
 
 _REQUEST_STATE_PREFIX: Final = "ringback:"
 
@@ -172,7 +173,7 @@ def pop_report_key(params: CallToolRequestParams, ctx: SdkContext) -> tuple[str 
 def _parse_request_state(text: str) -> tuple[str, str | None]:
     try:
         match json.loads(text):
-            case [str() as key, str() | None as state]:
+            case [str() as key, str() | None as state] if key.startswith(REPORT_KEY_PREFIX):
                 return key, state
             case _:
                 pass

@@ -108,7 +108,15 @@ async def test_an_error_that_no_report_can_carry_is_reported_by_its_code_and_its
 
 
 @pytest.mark.parametrize(
-    "state", ["ringback:{", "ringback:5", 'ringback:["key"]', 'ringback:["key", 5]', "ringback:[5, null]"]
+    "state",
+    [
+        "ringback:{",
+        "ringback:5",
+        'ringback:["key"]',
+        'ringback:["key", 5]',
+        "ringback:[5, null]",
+        'ringback:["job-42", null]',
+    ],
 )
 def test_a_forged_request_state_is_invalid_and_no_internal_error(state: str) -> None:
     """The SDK refuses it before, unless its server has switched off the seal."""
