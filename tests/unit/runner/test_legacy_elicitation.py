@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from mcp import MCPError
 
 from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle
-from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.protocol.errors import (
     LoginRequired,
@@ -56,7 +56,7 @@ class RunningElicitation:
         assert self._session.on_elicitation is not None
         self._session.on_elicitation(name, asked)
 
-    async def result(self, *, let_go: bool = True) -> str | CallCompletion:
+    async def result(self, *, let_go: bool = True) -> str:
         if let_go:
             self._done.set()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -115,15 +115,16 @@ async def test_an_elicitation_stored_by_an_earlier_process_is_answered_by_its_na
     assert context.call.input_round == round_before
 
 
-async def test_too_many_elicitations_fail_the_call() -> None:
+async def test_an_elicitation_that_cannot_be_kept_is_refused_and_the_others_stay_open() -> None:
     session, context = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
     running = RunningElicitation(session, context)
-    await running.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
+    await running.receive_elicitation("1", question())
+    with pytest.raises(MCPError, match="larger than"):
+        await running.receive_elicitation("2", question("x" * INPUT_BYTES_MAX))
+    await wait_until(lambda: context.call.input_requests)
 
-    completion = await running.result(let_go=False)
-
-    assert isinstance(completion, CallCompletion)
-    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+    assert await running.result() == "done"
+    assert [request.name for request in context.call.input_requests.values()] == ["1"]
 
 
 async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -> None:
