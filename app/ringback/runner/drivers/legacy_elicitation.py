@@ -8,14 +8,14 @@ question is the id of the upstream's request, so another process can answer it o
 kept, because it is too large for example, is refused: the tool gets an error and goes on.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from ringback.domain.call import MRTR_DRIVER
-from ringback.domain.inputs import check_input_requests
+from ringback.domain.call import MRTR_DRIVER, InputRequest
+from ringback.domain.inputs import LOGIN_REQUEST_KEY, check_input_requests
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -51,8 +51,7 @@ class _ElicitationRelay:
         self._changed = LocalWaiter()
         # Questions that an earlier process stored stay open: their answers go to the same session.
         self._pending: dict[str, Mapping[str, Any]] = {
-            request.name: {"method": request.method, "params": request.params}
-            for request in context.call.input_requests.values()
+            request.name: {"method": request.method, "params": request.params} for request in self._list_open()
         }
 
     def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
@@ -74,7 +73,7 @@ class _ElicitationRelay:
         while True:
             if answers := await self._context.wait_for_answers(0):
                 await self._send_answers(answers)
-            await self._context.request_input(dict(self._pending))
+            await self._request_input()
             await wait_first(self._changed.wait(), self._context.wait_for_answers(ANSWER_POLL_SECONDS))
 
     async def _send_answers(self, answers: Mapping[str, Any]) -> None:
@@ -95,3 +94,15 @@ class _ElicitationRelay:
             if isinstance(failure, RequestNotSent):
                 raise
             raise RequestNotSent(_NOT_ANSWERED) from None
+
+    async def _request_input(self) -> None:
+        """Store what the upstream has asked or withdrawn.
+
+        Until then a call that was sent without a login (`domain.login_checks`) keeps its request to sign in.
+        """
+        if self._pending.keys() != {request.name for request in self._list_open()}:
+            await self._context.request_input(dict(self._pending))
+
+    def _list_open(self) -> Sequence[InputRequest]:
+        """The open questions of the upstream."""
+        return [each for key, each in self._context.call.input_requests.items() if key != LOGIN_REQUEST_KEY]
