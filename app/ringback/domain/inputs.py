@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
+from ringback.domain.meta import without_reserved_meta
 
 ELICITATION_METHOD: Final = "elicitation/create"
 """The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
@@ -53,7 +54,7 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
     number = call.input_round + bool(new)
     new_requests = {
         f"r{number}.{index}": InputRequest(
-            name=name, method=ELICITATION_METHOD, params=requests[name].get("params", {})
+            name=name, method=ELICITATION_METHOD, params=without_reserved_meta(requests[name].get("params", {}))
         )
         for index, name in enumerate(new, start=1)
     }

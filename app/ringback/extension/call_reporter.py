@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from ringback.domain import jsontext
 from ringback.domain.meta import CALLBACK_META_KEY
-from ringback.domain.tool_result import is_call_tool_result
+from ringback.domain.tool_result import is_call_tool_result, is_storable_error
 from ringback.extension.callback_request import CallbackRequest
+from ringback.extension.embedded_backend import REPORT_KEY_PREFIX
 from ringback.extension.report_outbox import ReportChannel, ReportJson
 from ringback.services.calls.reports import REPORTED_RESULT_BYTES_MAX
 
@@ -26,10 +27,12 @@ _END_UNKNOWN_HERE: Final = {
 }
 """Another extension made a task of the call. An end without a report would only ring as `unknown`, after a day."""
 
-_RESULT_TOO_LARGE: Final = {
+_END_NOT_STORABLE: Final = {
     "code": INTERNAL_ERROR,
-    "message": f"The tool's result cannot be stored: it must be at most {REPORTED_RESULT_BYTES_MAX} bytes of JSON.",
+    "message": f"The end of the call cannot be stored: it must be at most {REPORTED_RESULT_BYTES_MAX} bytes of JSON.",
 }
+_ERROR_MESSAGE_LENGTH_MAX: Final = 1000
+"""Characters of an error that is too large to be reported as it is."""
 
 
 class CallbackRefused(MCPError):
@@ -43,7 +46,7 @@ class CallReporter:
         self, channel: ReportChannel, report: ReportJson, callback_request: CallbackRequest, *, waits_for_attempt: bool
     ) -> None:
         self._channel = channel
-        self._report = report
+        self._report = fit_report(report) or report
         self._callback_request = callback_request
         self._waits_for_attempt = waits_for_attempt
 
@@ -58,8 +61,13 @@ class CallReporter:
             raise CallbackRefused(INVALID_PARAMS, f"_meta: {CALLBACK_META_KEY}: {self._channel.rejection}")
 
     async def report_end(self, outcome: Mapping[str, Any]) -> None:
+        """Report `result` or `error`; an error instead of an end that no report can carry, so that callbacks are sent."""
         self._channel.close()
-        await self._submit_report({**self._report, **outcome})
+        report = fit_report({**self._report, **outcome})
+        await self._submit_report(report or {**self._report, "error": _END_NOT_STORABLE})
+
+    async def report_error(self, problem: MCPError) -> None:
+        await self.report_end({"error": _serialize_error(problem)})
 
     def report_cancelled(self) -> None:
         """Report a cancellation without waiting."""
@@ -75,12 +83,11 @@ class CallReporter:
         if isinstance(result, InputRequiredResult):
             self.close()
             return self._with_call_meta(with_report_key(result, self._report["key"]))
-        serialized = _serialize_result(result)
-        if serialized.get("resultType", "complete") != "complete" or not is_call_tool_result(serialized):
+        serialized = _serialize(result)
+        if serialized is not None and not _is_complete_result(serialized):
             await self.report_end({"error": _END_UNKNOWN_HERE})
             return result
-        storable = make_storable(serialized)
-        await self.report_end({"error": _RESULT_TOO_LARGE} if storable is None else {"result": storable})
+        await self.report_end({"error": _END_NOT_STORABLE} if serialized is None else {"result": serialized})
         return self._with_call_meta(result)
 
     async def _submit_report(self, report: ReportJson) -> None:
@@ -96,14 +103,38 @@ class CallReporter:
         return cast("R", {**wire, "_meta": {**(wire.get("_meta") or {}), **ids}})
 
 
-def _serialize_result(result: HandlerResult) -> dict[str, Any]:
-    if isinstance(result, BaseModel):
-        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return result or {}
+def _is_complete_result(result: Mapping[str, Any]) -> bool:
+    return result.get("resultType", "complete") == "complete" and is_call_tool_result(result)
 
 
-def make_storable(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The value as a report carries it; None if it cannot be stored.
+def _serialize(value: BaseModel | dict[str, Any] | None) -> dict[str, Any] | None:
+    """None for a model that holds what is no JSON."""
+    if not isinstance(value, BaseModel):
+        return value or {}
+    try:
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    except ValueError:  # pydantic's own errors are such
+        return None
+
+
+def _serialize_error(problem: MCPError) -> dict[str, Any]:
+    """The error; its code and the beginning of its message if it is too large, or holds what is no JSON."""
+    error = _serialize(problem.error)
+    if error is not None and is_storable_error(error):
+        return error
+    return {"code": problem.error.code, "message": problem.error.message[:_ERROR_MESSAGE_LENGTH_MAX]}
+
+
+def fit_report(report: ReportJson) -> ReportJson | None:
+    """The report as it can be sent; without the arguments, which the first one has, if it is too large with them.
+
+    None if it cannot be sent in either form.
+    """
+    return _make_storable(report) or _make_storable({key: report[key] for key in report if key != "arguments"})
+
+
+def _make_storable(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The value as JSON; None if it cannot be stored, or is larger than a request's body may be.
 
     The SDK accepts NaN and infinities, which are no JSON: they become null, or the whole report could not be sent.
     """
@@ -121,7 +152,7 @@ def make_storable(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
 #     tools/call ──▶ input_required, requestState: ours around the tool's ──▶ tools/call again, requestState ──▶ the result
 #
 # The client returns the requestState unchanged. The SDK seals it and verifies it, so its content can be trusted. A server can
-# switch that off; then a client may send anything.
+# switch that off; then a client may send anything, and must not name a call that was reported in another way.
 
 _REQUEST_STATE_PREFIX: Final = "ringback:"
 
@@ -142,7 +173,7 @@ def pop_report_key(params: CallToolRequestParams, ctx: SdkContext) -> tuple[str 
 def _parse_request_state(text: str) -> tuple[str, str | None]:
     try:
         match json.loads(text):
-            case [str() as key, str() | None as state]:
+            case [str() as key, str() | None as state] if key.startswith(REPORT_KEY_PREFIX):
                 return key, state
             case _:
                 pass

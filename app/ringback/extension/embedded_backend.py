@@ -160,7 +160,9 @@ class LoopbackOnly:
 
 
 def _is_loopback(client: tuple[str, int] | None) -> bool:
+    """A server that listens on `::` sees 127.0.0.1 as ::ffff:127.0.0.1."""
     try:
-        return client is not None and ip_address(client[0]).is_loopback
+        address = ip_address("" if client is None else client[0])
     except ValueError:
         return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

@@ -24,7 +24,7 @@ from ringback.client import CallbackOptions
 from ringback.client.arguments import list_texts
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
-from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, make_storable, pop_report_key
+from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, pop_report_key
 from ringback.extension.callback_request import (
     CallbackRequest,
     parse_callback_request,
@@ -250,10 +250,9 @@ class ToolCallReporting:
             "upstream": self._upstream,
             "tool": params.name,
             "timeout_seconds": self._timeout_seconds,
+            "arguments": params.arguments or {},
             **callback_request.report_labels(),
         }
-        if (arguments := make_storable(params.arguments or {})) is not None:
-            report["arguments"] = arguments
         if callback := callback_request.callback or self._callback:
             report["callback"] = dict(callback)
         return CallReporter(channel, report, callback_request, waits_for_attempt=self._backend.commits_reports)
@@ -266,7 +265,7 @@ class ToolCallReporting:
             reporter.close()
             raise
         except MCPError as problem:
-            await reporter.report_end({"error": problem.error.model_dump(mode="json", exclude_none=True)})
+            await reporter.report_error(problem)
             raise
         except asyncio.CancelledError:
             # Nothing can be awaited now. At shutdown the state of the tool is unknown, so the call later ends as `unknown`.

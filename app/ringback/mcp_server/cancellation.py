@@ -22,6 +22,7 @@ notification is lost, or comes before the request or after its stream was lost, 
 itself is stored, so no node misses it.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
@@ -65,7 +66,7 @@ class RequestKey(NamedTuple):
     session_id: str
     """Empty for a modern request."""
     name: str
-    """The id of a legacy request, the cancel key of a modern one."""
+    """The id of a legacy request, or its hash if it is long; the cancel key of a modern one."""
 
 
 class EntriesByPrincipal(Generic[T]):
@@ -217,7 +218,10 @@ async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_i
 
 def _get_legacy_key(context: RequestContext, request_id: object) -> RequestKey:
     """The key of a request. 7 and "7" are the same id, as for the SDK, which cancels the handlers of both."""
-    return RequestKey(context.caller.principal, context.mcp_session_id, str(request_id)[:CANCEL_KEY_LENGTH_MAX])
+    name = str(request_id)
+    if len(name) > CANCEL_KEY_LENGTH_MAX:
+        name = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return RequestKey(context.caller.principal, context.mcp_session_id, name)
 
 
 def _get_modern_key(context: RequestContext) -> RequestKey | None:

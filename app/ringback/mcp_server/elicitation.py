@@ -21,7 +21,6 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
-from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
 from ringback.mcp_server.elicitation_ids import AskedQuestion
@@ -77,7 +76,7 @@ async def _send_elicitation(
     context: RequestContext, request_id: str, request: InputRequest, call_meta: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Send the params as the upstream wrote them, under our id: the session's own method chooses one itself."""
-    params = meta.with_meta(without_reserved_meta(request.params), call_meta)
+    params = meta.with_meta(request.params, call_meta)
     channel = context.sdk_context.session._request_outbound  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return _parse_answer(await channel.send_raw_request(request.method, params, {"request_id": request_id}))
 

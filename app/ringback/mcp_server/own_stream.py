@@ -85,7 +85,7 @@ class SessionOwnStream:
     async def _send_unsent(self, stream: MemoryObjectSendStream[EventMessage]) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream was lost again
             for entry in self._events.list_unsent():
-                await stream.send(entry.event)
+                await stream.send(self._events.renumber(entry))
                 entry.is_sent = True
 
 

@@ -143,7 +143,7 @@ class ProxiedMethods:
             state = seal_request_state(
                 self._gateway, context, {"upstream": upstream, "state": answer.get("requestState")}
             )
-            return {**answer, "requestState": state}
+            return {**answer, **_select_requests(answer), "requestState": state}
         return {key: value for key, value in answer.items() if key != "resultType"}
 
     def _read_input_responses(self, context: RequestContext, upstream: str) -> dict[str, Any]:
@@ -172,6 +172,16 @@ def _requires_input(context: RequestContext, answer: Mapping[str, Any]) -> bool:
     if kind not in {"complete", INPUT_REQUIRED_RESULT}:
         raise MCPError(INTERNAL_ERROR, "The upstream's response has a resultType that the request did not offer.")
     return kind == INPUT_REQUIRED_RESULT
+
+
+def _select_requests(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The upstream's `inputRequests`, if there are any, without what belongs to its own connection. They have been checked."""
+    requests: Mapping[str, dict[str, Any]] = answer.get("inputRequests") or {}
+    kept = {
+        name: {**request, "params": without_reserved_meta(request.get("params", {}))}
+        for name, request in requests.items()
+    }
+    return {"inputRequests": kept} if kept else {}
 
 
 def _can_provide_input(context: RequestContext, requests: Any) -> bool:

@@ -76,7 +76,7 @@ class SessionEventStore(EventStore):
         if stream_id != GET_STREAM_KEY:
             stream = self._request_streams.get(stream_id)
             return "" if stream is None else stream.create_event_id(self._last_number, message)
-        event_id = f"{self._log_prefix}.{self._last_number}"
+        event_id = self._create_log_id()
         if isinstance(message, JSONRPCNotification):
             self._log_notification(message, event_id)
         return event_id
@@ -88,17 +88,24 @@ class SessionEventStore(EventStore):
         """The notifications that no stream has carried, oldest first."""
         return [entry for entry in self._log.values() if not entry.is_sent]
 
+    def renumber(self, entry: LogEntry) -> EventMessage:
+        """The notification with a new id: the ids of a stream increase, so the last one says what its client has received."""
+        self._last_number += 1
+        entry.number, entry.event = self._last_number, EventMessage(entry.event.message, self._create_log_id())
+        return entry.event
+
     def create_priming_id(self) -> str:
         """The id of the own stream's first event: a client that returns with it lacks what that stream was to carry."""
-        unsent = self.list_unsent()
-        number = unsent[0].number - 1 if unsent else self._last_number
-        return f"{self._log_prefix}.{number}"
+        return self._create_log_id()
 
     def send_again_after(self, stream: OwnStream, number: int) -> None:
         """The client has received the stream up to this event. Everything is sent again if another process sent the event."""
         last_number = number if stream.log_id == self._log_id else 0
         for entry in self._log.values():
-            entry.is_sent = entry.number <= last_number
+            entry.is_sent = entry.is_sent and entry.number <= last_number
+
+    def _create_log_id(self) -> str:
+        return f"{self._log_prefix}.{self._last_number}"
 
     def _log_notification(self, message: JSONRPCNotification, event_id: str) -> None:
         params = message.params or {}

@@ -16,9 +16,11 @@ the client's id again.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
+from weakref import ref
 
 import anyio
 from mcp.server.streamable_http import (
@@ -38,6 +40,7 @@ from mcp_types import (
     JSONRPCError,
     JSONRPCRequest,
     JSONRPCResponse,
+    RequestId,
 )
 from pydantic import ValidationError
 from starlette.datastructures import Headers
@@ -77,6 +80,12 @@ RETRY_MILLISECONDS: Final = 6_000
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
 _OPENING_METHOD: Final = "initialize"
+
+_request_events: Final[ContextVar["ref[MessageQueue[EventMessage]] | None"]] = ContextVar(
+    "request_events", default=None
+)
+"""The stream of the request that is handled in this context. The handler goes on when the client has left the stream, and
+tasks that it starts may run as long as the session: they must not keep messages in memory."""
 
 StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
 """Stores the message if it answers a question that another node asked; returns whether it does."""
@@ -128,7 +137,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         async with super().connect() as (_, router):
             incoming = MessageQueue[SessionMessage | Exception](waiting_max=1)
             self._read_stream_writer = self._read_stream = cast("Any", incoming)
-            yield incoming, ResponseShortcut(router, self._deliveries)
+            yield incoming, ResponseShortcut(router, self._deliveries, is_replaced=self._is_replaced)
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request.
@@ -248,6 +257,7 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
         events = MessageQueue[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
+        _request_events.set(ref(events))
         self._request_streams[stream_id] = ends = cast("StreamEnds", (events, events))
         self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
@@ -264,6 +274,11 @@ class SessionTransport(StreamableHTTPServerTransport):
             if self._deliveries.get(stream_id) is deliver:
                 del self._deliveries[stream_id]
             events.close()
+
+    def _is_replaced(self, request_id: RequestId) -> bool:
+        """Whether this id has the stream of another request than that of this context: some clients use an id again."""
+        own, ends = _request_events.get(), self._request_streams.get(str(request_id))
+        return own is not None and ends is not None and cast("object", ends[0]) is not own()
 
     async def _deliver_response(
         self, events: MessageQueue[EventMessage], response: JSONRPCResponse | JSONRPCError

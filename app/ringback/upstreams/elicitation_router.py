@@ -70,10 +70,10 @@ class ElicitationReceiver:
         return any(not answer.done() for answer in self._answers.values())
 
     async def wait_for_answer(self, request_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Pass the elicitation on and wait for its answer; raises `MCPError` when the receiver is closed."""
+        """Pass the elicitation on and wait for its answer; raises `MCPError` if it is refused or the receiver is closed."""
         answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
-        self._on_elicitation(request_id, request)
         try:
+            self._on_elicitation(request_id, request)
             return await answer
         finally:
             self._answers.pop(request_id, None)

@@ -22,7 +22,10 @@ class NotificationStreamPort(Protocol):
 
 
 OnElicitation = Callable[[str, Mapping[str, Any] | None], None]
-"""Called with the id of an elicitation and its `{method, params}`, or None when the upstream withdraws it."""
+"""Called with the id of an elicitation and its `{method, params}`, or None when the upstream withdraws it.
+
+Raises `MCPError` to refuse the elicitation: the upstream gets this error.
+"""
 
 
 class LegacySessionPort(Protocol):

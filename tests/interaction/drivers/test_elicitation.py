@@ -10,6 +10,7 @@ import pytest
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Principal
 from ringback.upstreams import session_dispatcher
 from ringback.upstreams.config import UpstreamConfig
@@ -245,6 +246,18 @@ async def test_too_many_open_questions_of_a_principal_are_refused_and_no_questio
 
     assert "too many earlier questions" in refused["message"]
     assert responses == [accept("bob"), accept("first")]
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_question_that_is_too_large_is_refused_and_its_tool_goes_on(engine: Engine, transport: str) -> None:
+    """The call ended, and a tool that runs as a task or on a resumable stream waited for an answer for ever."""
+    call = ask(engine, "x" * INPUT_BYTES_MAX)
+    await engine.insert_calls(call)
+
+    async with serving_asking_upstream(transport) as config, running_runner(engine, config):
+        response = await read_response(engine, call)
+
+    assert response["message"].endswith(f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes.")
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from ringback.extension import Events
+from ringback.extension.events.log_backend import PAGES_PER_POLL_MAX, LogBackend
 from tests.support.event_servers import (
     SEP_DECLARED,
     SHIPPED,
@@ -20,6 +21,7 @@ from tests.support.event_servers import (
     read_occurrences,
     subscription_params,
 )
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import JsonRpcErrorResponse, JsonRpcMessages, ModernClient
 from tests.support.receivers import serving_receiver
 
@@ -125,6 +127,30 @@ async def test_a_poll_waits_for_an_event_that_matches_its_arguments() -> None:
         wanted = await events.emit(OrderShipped(order_id="o2"))
         page = await waiting
     assert event_ids(page) == [wanted]
+
+
+async def test_a_poll_goes_on_waiting_after_any_number_of_events_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ten it said that there was more, and its client asked again at once: on a busy server, without a pause."""
+    has_looked, select_events = asyncio.Event(), LogBackend._select_events  # pyright: ignore[reportPrivateUsage]
+
+    def note_look(*arguments: Any) -> Any:
+        has_looked.set()
+        return select_events(*arguments)
+
+    events, server = make_server("sdk")
+    async with order_client(server) as client:
+        start = await client.request("events/poll", POLL)
+        monkeypatch.setattr(LogBackend, "_select_events", note_look)
+        poll = {**POLL, "cursor": start["cursor"], "arguments": {"order_id": "o2"}, "timeoutMs": 40_000}
+        waiting = asyncio.create_task(client.request("events/poll", poll))
+        for _ in range(PAGES_PER_POLL_MAX + 1):
+            await events.emit(OrderShipped(order_id="o1"))
+            looking = asyncio.create_task(has_looked.wait())
+            await asyncio.wait([looking, waiting], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            has_looked.clear()
+        wanted = await events.emit(OrderShipped(order_id="o2"))
+        page = await waiting
+    assert (event_ids(page), page["hasMore"]) == ([wanted], False)
 
 
 async def test_max_events_cuts_a_page_and_its_cursor_continues_it() -> None:

@@ -308,11 +308,15 @@ def test_a_port_is_only_for_a_first_try(tmp_path: Path) -> None:
         Callbacks.embedded(upstream=UPSTREAM_NAME, database_url=f"sqlite:///{tmp_path / 'calls.db'}", port=9000)
 
 
-async def test_the_api_of_a_first_try_answers_this_machine_only() -> None:
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [("192.0.2.1", 403), ("::ffff:192.0.2.1", 403), ("::ffff:127.0.0.1", 200), ("::1", 200), ("testclient", 403)],
+)
+async def test_the_api_of_a_first_try_answers_this_machine_only(address: str, status: int) -> None:
     callbacks = Callbacks.embedded(upstream=UPSTREAM_NAME, dev=True)
-    transport = httpx.ASGITransport(callbacks.api, client=("192.0.2.1", 5000))
+    transport = httpx.ASGITransport(callbacks.api, client=(address, 5000))
     async with callbacks, httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as web:
-        assert (await web.get("/v1/calls")).status_code == 403
+        assert (await web.get("/v1/calls")).status_code == status
 
 
 async def test_the_example_calls_back_over_stdio(receiver: Receiver) -> None:

@@ -1,11 +1,16 @@
 """events/list and events/poll in both eras, over a real gateway."""
 
+import asyncio
 from typing import Any, Final
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from ringback.domain.cursor import LogPosition
+from ringback.services.events import events
+from ringback.services.events.events import EventPage, read_event_page
 from tests.interaction.gateway.conftest import GatewayHarness
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
 EVENTS: Final = "io.modelcontextprotocol/events"
@@ -95,6 +100,35 @@ async def test_the_first_poll_has_no_events_and_the_next_has_those_since(gate: G
     assert [each["data"]["call_id"] for each in second["events"]] == [call_id]
     assert third["events"] == []
     assert first["nextPollMs"] >= 1000
+
+
+async def test_a_poll_that_waits_reads_no_event_twice(gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event that it does not ask for woke it, and it read all of them again: thousands of waiting polls are a load."""
+    read_from: list[int] = []
+    has_read = asyncio.Event()
+
+    async def read_page(*arguments: Any, position: LogPosition, **options: Any) -> EventPage:
+        read_from.append(position.seq)
+        page = await read_event_page(*arguments, position=position, **options)
+        has_read.set()
+        return page
+
+    client = await gate.make_modern_client("plain", principal="patient")
+    cursor = (await poll(client))["cursor"]
+    monkeypatch.setattr(events, "read_event_page", read_page)
+    waiting = asyncio.create_task(
+        poll(client, cursor=cursor, arguments={"client_session_id": "rare"}, timeoutMs=WAIT_SECONDS * 1000)
+    )
+    for session_id in ("other", "other", "rare"):
+        async with asyncio.timeout(WAIT_SECONDS):
+            await has_read.wait()
+        has_read.clear()
+        await call_echo(client, clientSessionId=session_id)
+    page = await waiting
+
+    assert [each["data"]["client_session_id"] for each in page["events"]] == ["rare"]
+    assert read_from == sorted(read_from)
+    assert read_from[-1] > read_from[0]
 
 
 async def test_a_legacy_client_polls_the_same_events(gate: GatewayHarness) -> None:

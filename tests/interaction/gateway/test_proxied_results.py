@@ -62,7 +62,9 @@ async def test_a_result_of_a_kind_that_the_request_does_not_allow_is_an_error(
 
 
 async def test_only_a_client_that_can_elicit_is_asked_for_the_input_of_a_resource(tmp_path: Path) -> None:
-    asked = {"resultType": "input_required", "inputRequests": {"a": FORM}, "requestState": "s"}
+    own_meta = {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
+    form = {**FORM, "params": {**FORM["params"], "_meta": own_meta}}
+    asked = {"resultType": "input_required", "inputRequests": {"a": form}, "requestState": "s"}
     async with open_gateway(tmp_path, {"resources/read": respond_with_result(asked)}) as (http, url):
         modern = ModernClient(http, url)
         returned = await modern.request("resources/read", READ, declare=ELICITATION_CAPABILITY)

@@ -121,6 +121,25 @@ async def test_a_lost_stream_is_resumed_after_a_restart(files: RestartableRingba
     assert [call.name for call in files.stage.calls] == ["hold"]
 
 
+async def test_a_request_with_the_id_of_a_lost_one_gets_its_own_response(files: RestartableRingback) -> None:
+    """It got the response of the lost one, which was still handled. Clients must not use an id again, but some do."""
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        await lose_stream(running, session)
+        (lost,) = (await session.request("tools/call", {"name": "ringback_list_calls"}))["structuredContent"]["calls"]
+        async with open_stream(session, "tools/call", {**HOLD, "arguments": {"text": "second"}}) as stream:
+            await files.stage.wait_until_held(2)
+            await session.request(
+                "tools/call", {"name": "ringback_cancel_call", "arguments": {"call_id": lost["call_id"]}}
+            )
+            waiting = {"name": "ringback_wait_for_call", "arguments": {"call_id": lost["call_id"], "wait_seconds": 40}}
+            ended = await session.request("tools/call", waiting)
+            files.stage.release.set()
+            response = await stream.read_response()
+    assert ended["structuredContent"]["status"] == "cancelled"
+    assert "second" in response.data["result"]["content"][0]["text"]
+
+
 async def test_progress_that_a_client_has_received_does_not_come_again_on_the_resumed_stream(
     files: RestartableRingback,
 ) -> None:

@@ -34,6 +34,16 @@ def test_requesting_the_same_input_again_changes_nothing() -> None:
     assert request_input(RUNNING) is RUNNING
 
 
+def test_a_request_is_kept_without_the_keys_of_the_connection_that_it_came_on() -> None:
+    """Modern clients got them: a related task, for example, that only the upstream and Ringback know."""
+    meta = {"io.modelcontextprotocol/related-task": {"taskId": "t1"}, "progressToken": 1, "example.com/icon": "lock"}
+    asked: dict[str, Any] = {"a": {"method": "elicitation/create", "params": {"message": "a", "_meta": meta}}}
+
+    (request,) = inputs.request_input(RUNNING, asked, now=START).input_requests.values()
+
+    assert request.params == {"message": "a", "_meta": {"example.com/icon": "lock"}}
+
+
 def test_a_new_input_request_gets_a_new_key_and_a_withdrawn_one_loses_its_key() -> None:
     asked = request_input(request_input(RUNNING, "a", "b"), "b", "c")
 

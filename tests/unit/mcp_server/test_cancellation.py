@@ -43,19 +43,41 @@ def _subscribe(*_: Any, **__: Any) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def make_requests(clock: FakeClock) -> WaitingRequests:
+    signals = SimpleNamespace(has_other_nodes=False, subscribe=_subscribe)
+    return WaitingRequests(cast("Any", SimpleNamespace(clock=clock, node_signals=signals)))
+
+
+def make_context(request_id: int | str, *, cancels: int | str | None = None) -> Any:
+    """A legacy request, and the params of a cancellation."""
+    return SimpleNamespace(
+        is_modern=False,
+        caller=SimpleNamespace(principal=ALICE),
+        mcp_session_id="s1",
+        request_id=request_id,
+        sdk_context=SimpleNamespace(params={"requestId": request_id if cancels is None else cancels}),
+    )
+
+
+@pytest.mark.parametrize("same_characters", [10, 64, 200])
+async def test_a_cancellation_cancels_no_request_whose_id_begins_alike(same_characters: int) -> None:
+    """Ids were compared up to their 64th character: the call of another request was cancelled."""
+    requests = make_requests(FakeClock())
+    first, second = ("a" * same_characters + end for end in ("1", "2"))
+    with requests.track_request(make_context(first)) as kept:
+        await requests.handle_cancelled(make_context("", cancels=second))
+        await requests.handle_cancelled(make_context("", cancels=first[:-1]))
+        is_cancelled_by_others = kept.is_cancelled
+        await requests.handle_cancelled(make_context("", cancels=first))
+
+    assert (is_cancelled_by_others, kept.is_cancelled) == (False, True)
+
+
 @pytest.mark.parametrize(("age_seconds", "is_cancelled"), [(1.0, True), (EARLY_CANCELLATION_SECONDS + 1, False)])
 async def test_a_cancellation_waits_only_a_moment_for_its_request(age_seconds: float, *, is_cancelled: bool) -> None:
     """One that came after the end of its request would cancel a later one with the same id."""
     clock = FakeClock()
-    signals = SimpleNamespace(has_other_nodes=False, subscribe=_subscribe)
-    requests = WaitingRequests(cast("Any", SimpleNamespace(clock=clock, node_signals=signals)))
-    context: Any = SimpleNamespace(
-        is_modern=False,
-        caller=SimpleNamespace(principal=ALICE),
-        mcp_session_id="s1",
-        request_id=7,
-        sdk_context=SimpleNamespace(params={"requestId": 7}),
-    )
+    requests, context = make_requests(clock), make_context(7)
     with requests.track_request(context) as ended:
         pass
     await requests.handle_cancelled(context)

@@ -25,6 +25,7 @@ class Session:
     def __init__(self, *request_ids: str) -> None:
         self.delivered: list[Any] = []
         self.deliveries: dict[str, DeliverResponse] = dict.fromkeys(request_ids, self.deliver)
+        self.replaced_ids: set[int | str] = set()
 
     async def deliver(self, response: JSONRPCResponse | JSONRPCError) -> None:
         self.delivered.append(response)
@@ -32,7 +33,8 @@ class Session:
     async def write(self, *messages: SessionMessage) -> list[Any]:
         """What the router gets of these messages."""
         router, routed = anyio.create_memory_object_stream[SessionMessage](len(messages))
-        async with routed, ResponseShortcut(router, self.deliveries) as shortcut:
+        shortcut = ResponseShortcut(router, self.deliveries, is_replaced=self.replaced_ids.__contains__)
+        async with routed, shortcut:
             for message in messages:
                 await shortcut.send(message)
             return [routed.receive_nowait() for _ in range(routed.statistics().current_buffer_used)]
@@ -66,9 +68,17 @@ async def test_a_response_for_which_no_request_waits_goes_to_the_router() -> Non
     assert await Session("8").write(RESPONSE) == [RESPONSE]
 
 
+async def test_messages_of_a_request_whose_id_a_later_one_has_reach_nobody() -> None:
+    session = Session("7")
+    session.replaced_ids.add(7)
+
+    assert await session.write(notification(7), RESPONSE, ERROR) == []
+    assert (session.delivered, list(session.deliveries)) == ([], ["7"])
+
+
 async def test_the_end_of_the_dispatcher_closes_the_router() -> None:
     router, routed = anyio.create_memory_object_stream[SessionMessage](0)
-    async with ResponseShortcut(router, {}):
+    async with ResponseShortcut(router, {}, is_replaced=lambda _: False):
         pass
 
     with routed, pytest.raises(anyio.EndOfStream):

@@ -183,3 +183,23 @@ async def test_what_an_open_stream_carried_waits_only_for_a_client_that_did_not_
     assert list_uris(events) == ["b", "c"]
     events.send_again_after(OwnStream("another process"), position.number)
     assert list_uris(events) == ["a", "b", "c"]
+
+
+async def test_a_notification_that_waits_is_not_taken_for_received_because_a_later_one_was() -> None:
+    """A stream that opens gets what waits and new notifications at once. If it breaks then, what still waited was lost."""
+    streams: list[str] = []
+    events = SessionEventStore(make_ids(), log_id=LOG_ID, is_own_stream_open=lambda: bool(streams))
+    for uri in ("a", "b"):
+        await events.store_event(GET_STREAM_KEY, make_notification(uri))
+    streams.append("open")
+    later_id = await events.store_event(GET_STREAM_KEY, make_notification("later"))
+    first, _ = events.list_unsent()
+    first_id, first.is_sent = events.renumber(first).event_id, True
+    assert first_id is not None
+
+    returning: dict[str, list[str]] = {}
+    for last_id in (first_id, later_id):
+        events.send_again_after(OwnStream(LOG_ID), make_ids().parse(last_id).number)
+        returning[last_id] = list_uris(events)
+
+    assert returning == {first_id: ["b"], later_id: ["a", "b"]}

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from mcp import MCPError
 
-from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle
-from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.domain.call import MRTR_DRIVER, CallPhase, CallStatus, Handle
+from ringback.domain.inputs import INPUT_BYTES_MAX, LOGIN_REQUEST_KEY
+from ringback.domain.login_waits import park_for_login
 from ringback.protocol.errors import (
     LoginRequired,
     RequestFailed,
@@ -18,6 +19,7 @@ from ringback.protocol.errors import (
     UpstreamUnavailable,
 )
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from tests.support.clock import START
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
@@ -56,7 +58,7 @@ class RunningElicitation:
         assert self._session.on_elicitation is not None
         self._session.on_elicitation(name, asked)
 
-    async def result(self, *, let_go: bool = True) -> str | CallCompletion:
+    async def result(self, *, let_go: bool = True) -> str:
         if let_go:
             self._done.set()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -115,15 +117,34 @@ async def test_an_elicitation_stored_by_an_earlier_process_is_answered_by_its_na
     assert context.call.input_round == round_before
 
 
-async def test_too_many_elicitations_fail_the_call() -> None:
+async def test_an_elicitation_that_cannot_be_kept_is_refused_and_the_others_stay_open() -> None:
     session, context = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
     running = RunningElicitation(session, context)
-    await running.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
+    await running.receive_elicitation("1", question())
+    with pytest.raises(MCPError, match="larger than"):
+        await running.receive_elicitation("2", question("x" * INPUT_BYTES_MAX))
+    await wait_until(lambda: context.call.input_requests)
 
-    completion = await running.result(let_go=False)
+    assert await running.result() == "done"
+    assert [request.name for request in context.call.input_requests.values()] == ["1"]
 
-    assert isinstance(completion, CallCompletion)
-    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+
+async def test_a_call_that_is_sent_without_a_login_keeps_its_request_to_sign_in_until_the_upstream_asks() -> None:
+    """It ended as if the upstream had asked for the login under a name of Ringback's, and its tool was abandoned."""
+    leased = replace(INPUT_REQUIRED_CALL, phase=CallPhase.RUNNING, dispatched_at=START, lease_token="lease_1")
+    call = park_for_login(leased, login_url="https://ringback.example/login", now=START)
+    session, context = make_context(), RecordingCallContext(replace(call, phase=CallPhase.RUNNING))
+    running = RunningElicitation(session, context)
+    await running.receive_elicitation("1", None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    open_before = list(context.call.input_requests)
+    await running.receive_elicitation("1", question())
+    await wait_until(lambda: LOGIN_REQUEST_KEY not in context.call.input_requests)
+
+    assert await running.result() == "done"
+    assert open_before == [LOGIN_REQUEST_KEY]
+    assert [request.name for request in context.call.input_requests.values()] == ["1"]
 
 
 async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -> None:

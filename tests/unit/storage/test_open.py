@@ -25,6 +25,7 @@ from ringback.storage.sqlite.migrator import load_migrations
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.stores import make_sealer
 
 SERVICE_USER = 65_534
@@ -135,6 +136,48 @@ def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> Non
 
     lock.acquire()
     lock.release()
+    lock.release()
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "lock.release(); sys.stdin.read()"], ids=["died", "released"])
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path: Path, end: str) -> None:
+    """A worker of a process pool goes on when its server is killed, and the next server could not start."""
+    source = (
+        "import os, sys; from pathlib import Path; from ringback.storage.sqlite.file_lock import FileLock\n"
+        "lock = FileLock(Path(sys.argv[1])); lock.acquire()\n"
+        "if os.fork() == 0: print('forked', flush=True); sys.stdin.read(); os._exit(0)\n"
+        f"{end}"
+    )
+    path = tmp_path / "ringback.db.lock"
+    holder = subprocess.Popen([sys.executable, "-c", source, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"forked\n"
+        lock = FileLock(path)
+        _acquire_soon(lock)
+        lock.release()
+
+
+def _acquire_soon(lock: FileLock) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return lock.acquire()
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+
+
+def test_the_lock_stays_with_a_process_that_forks(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "ringback.db.lock")
+    lock.acquire()
+    if (child := os.fork()) == 0:
+        lock.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    with pytest.raises(StoreUnavailable, match="already serves"):
+        FileLock(lock.path).acquire()
     lock.release()
 
 

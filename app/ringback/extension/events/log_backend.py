@@ -37,7 +37,7 @@ from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 
 SERVER: Final = Caller(principal=SERVER_PRINCIPAL, scopes=ALL_SCOPES)
 PAGES_PER_POLL_MAX: Final = 10
-"""Pages of the log that one poll reads. If no event in them is for the caller, the poll is empty and has more."""
+"""Full pages of the log that one poll reads. If no event in them is for the caller, the poll is empty and has more."""
 STREAMS_PER_PRINCIPAL_MAX: Final = 100
 """As for a principal of the service. A client has one stream for each event type and arguments."""
 STREAMS_WITHOUT_PRINCIPAL_MAX: Final = 1_000
@@ -127,8 +127,8 @@ class LogBackend:
         wait_seconds: float,
     ) -> OccurrencePage:
         ends_at = self._clock.monotonic() + wait_seconds
-        is_truncated = False
-        for _ in range(PAGES_PER_POLL_MAX):
+        is_truncated, pages_left = False, PAGES_PER_POLL_MAX
+        while True:
             request = EventRequest(
                 event_filter=EventFilter(name=interest.name), cursor=cursor, max_age_seconds=max_age_seconds
             )
@@ -137,10 +137,11 @@ class LogBackend:
                 page = await self._polls.poll_events(SERVER, request, limit=EVENTS_PER_POLL_MAX, wait_seconds=left)
             is_truncated = is_truncated or page.is_truncated
             seen = self._select_events(caller, interest, page.events)
-            if seen or not (page.has_more or (page.events and left > 0)):
+            pages_left -= page.has_more
+            goes_on = pages_left > 0 if page.has_more else page.events and left > 0
+            if seen or not goes_on:
                 return _build_page(seen, page.cursor, limit=limit, truncated=is_truncated, has_more=page.has_more)
             cursor, max_age_seconds = page.cursor, None
-        return OccurrencePage(cursor=cursor, truncated=is_truncated, has_more=True)
 
     async def follow_occurrences(
         self, caller: EventCaller, interest: Interest, *, cursor: str | None, max_age_seconds: float | None

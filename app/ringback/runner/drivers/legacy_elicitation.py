@@ -4,14 +4,18 @@
              ◀────── response ────── relay ◀──wait_for_answers── POST /v1/calls/{id}/input
 
 `upstreams.elicitation_router` passes a question to the relay only if it certainly belongs to the relay's call. The name of a
-question is the id of the upstream's request, so another process can answer it over the same session.
+question is the id of the upstream's request, so another process can answer it over the same session. A question that cannot be
+kept, because it is too large for example, is refused: the tool gets an error and goes on.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from ringback.domain.call import MRTR_DRIVER
-from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from ringback.domain.call import MRTR_DRIVER, InputRequest
+from ringback.domain.inputs import LOGIN_REQUEST_KEY, check_input_requests
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -26,14 +30,10 @@ _LOGIN_REQUIRED: Final = "The upstream required a new login while the tool waite
 _NOT_ANSWERED: Final = "The upstream may not have received the answer that the tool waited for. The tool may have run."
 
 
-class UnsupportedElicitation(Exception):
-    """The upstream asks for a kind of input that was not offered, or for too much."""
-
-
 async def run_with_elicitations(
     get_legacy_session: Callable[[], LegacySessionPort], context: CallContext, work: Coroutine[Any, Any, T]
-) -> T | CallCompletion:
-    """Return the result of `work` while the relay runs; a completion if the upstream's questions cannot be stored.
+) -> T:
+    """Return the result of `work` while the relay runs.
 
     `get_legacy_session` returns the session that the last request of `work` went to.
     """
@@ -41,10 +41,7 @@ async def run_with_elicitations(
         return await work
     relay = _ElicitationRelay(get_legacy_session, context)
     with get_legacy_session().handle_elicitations(relay.on_elicitation):
-        try:
-            return await run_with_helper(work, relay.run())
-        except UnsupportedElicitation as problem:
-            return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
+        return await run_with_helper(work, relay.run())
 
 
 class _ElicitationRelay:
@@ -54,16 +51,23 @@ class _ElicitationRelay:
         self._changed = LocalWaiter()
         # Questions that an earlier process stored stay open: their answers go to the same session.
         self._pending: dict[str, Mapping[str, Any]] = {
-            request.name: {"method": request.method, "params": request.params}
-            for request in context.call.input_requests.values()
+            request.name: {"method": request.method, "params": request.params} for request in self._list_open()
         }
 
     def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
+        """Implements `OnElicitation`."""
         if request is None:
             self._pending.pop(name, None)
         else:
+            self._require_storable(name, request)
             self._pending[name] = request
         self._changed.notify()
+
+    def _require_storable(self, name: str, request: Mapping[str, Any]) -> None:
+        try:
+            check_input_requests({**self._pending, name: request})
+        except ValueError as problem:
+            raise MCPError(INVALID_PARAMS, f"The question was not asked. {problem}") from None
 
     async def run(self) -> None:
         while True:
@@ -92,7 +96,13 @@ class _ElicitationRelay:
             raise RequestNotSent(_NOT_ANSWERED) from None
 
     async def _request_input(self) -> None:
-        try:
+        """Store what the upstream has asked or withdrawn.
+
+        Until then a call that was sent without a login (`domain.login_checks`) keeps its request to sign in.
+        """
+        if self._pending.keys() != {request.name for request in self._list_open()}:
             await self._context.request_input(dict(self._pending))
-        except ValueError as problem:
-            raise UnsupportedElicitation(str(problem)) from None
+
+    def _list_open(self) -> Sequence[InputRequest]:
+        """The open questions of the upstream."""
+        return [each for key, each in self._context.call.input_requests.items() if key != LOGIN_REQUEST_KEY]

@@ -25,7 +25,7 @@ class PlainDriver:
             result = await run_with_elicitations(lambda: session.legacy_session, context, request)
         except RequestFailed as failure:
             return failure_to_completion(failure)
-        return result if isinstance(result, CallCompletion) else result_to_completion(result)
+        return result_to_completion(result)
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - the names of Driver
         """Abandoning the request cancels it."""

@@ -19,7 +19,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import log_contains_position, read_log_position
-from ringback.services.events.events import EventPage, read_event_page
+from ringback.services.events.events import EventPage, read_on
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 
@@ -79,10 +79,7 @@ class EventPolls:
         if request.cursor is None:
             return EventPage(events=(), position=start.position, is_truncated=False, is_log_lost=False, has_more=False)
         page = await poll_until(
-            lambda: self._store.scan(
-                principal,
-                lambda tx: read_event_page(tx, principal, event_filter, position=start.position, limit=limit),
-            ),
+            read_on(self._store, principal, event_filter, position=start.position, limit=limit),
             lambda page: bool(page.events) or page.has_more or page.is_truncated or start.is_truncated,
             signals=self._store.signals,
             topics=[log_appended_topic(principal)],

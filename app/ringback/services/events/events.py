@@ -1,6 +1,6 @@
 """Poll the event log."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,10 +66,7 @@ class Events:
         caller.require_scope(Scope.READ)
         position = decode_log_position(cursor) if cursor else None
         return await poll_until(
-            lambda: self._store.scan(
-                caller.principal,
-                lambda tx: read_event_page(tx, caller.principal, event_filter, position=position, limit=limit),
-            ),
+            read_on(self._store, caller.principal, event_filter, position=position, limit=limit),
             lambda page: bool(page.events) or page.has_more or page.is_truncated,
             signals=self._store.signals,
             topics=[log_appended_topic(caller.principal)],
@@ -109,6 +106,22 @@ async def read_own_latest(
     seq = page.next_position
     following = None if seq is None else await read_log_position(tx, principal, seq)
     return Page(page, next_position=None if following is None else encode_log_position(following))
+
+
+def read_on(
+    store: Store, principal: Principal, event_filter: EventFilter, *, position: LogPosition | None, limit: int
+) -> Callable[[], Awaitable[EventPage]]:
+    """A function that reads the next page with each call. A wait does not read again what its filter has left out."""
+
+    async def read_next() -> EventPage:
+        nonlocal position
+        page = await store.scan(
+            principal, lambda tx: read_event_page(tx, principal, event_filter, position=position, limit=limit)
+        )
+        position = page.position
+        return page
+
+    return read_next
 
 
 async def read_event_page(

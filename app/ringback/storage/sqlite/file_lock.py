@@ -6,6 +6,9 @@ were removed, two processes could lock two files of the same name. It has two li
     1234                     the process id, to name the holder in an error
     00000000000000004711     the number of the holder's group commits, written after each COMMIT
 
+A forked child has a copy of the descriptor, with which the lock would outlive the process: it closes its copy at once. Workers
+of a process pool, for example, go on when their server was killed, and the next server could not start.
+
 The count is not synced to the disk. In the page cache it survives the death of the process. After a power failure it may be
 behind the database, never ahead of it, because a COMMIT is durable before its count is written here.
 """
@@ -18,6 +21,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 from ringback.domain.errors import StoreUnavailable
 
@@ -66,6 +70,7 @@ class FileLock:
             os.close(descriptor)
             raise self._unwritable_error(error) from error
         self._descriptor = descriptor
+        _held_locks.add(self)
 
     def _leave_to_owner_of_database(self, descriptor: int) -> None:
         """If a command of root makes the file: the service runs as that user. SQLite does the same with its own files."""
@@ -110,8 +115,15 @@ class FileLock:
 
     def release(self) -> None:
         if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.close_copy()
+
+    def close_copy(self) -> None:
+        """Close the descriptor. In a forked child this leaves the lock to the parent."""
+        if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+            _held_locks.discard(self)
 
     def _unwritable_error(self, error: OSError) -> StoreUnavailable:
         is_refused = error.errno in _REFUSALS
@@ -131,3 +143,14 @@ def _lock_soon(descriptor: int) -> None:
         except BlockingIOError:
             time.sleep(LOOK_AGAIN_SECONDS)
     return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_held_locks: Final = WeakSet[FileLock]()
+
+
+def _leave_to_parent() -> None:
+    for lock in list(_held_locks):
+        lock.close_copy()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
