@@ -147,6 +147,27 @@ async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:
     assert [each.verdict for each in results] == [CheckVerdict.FAILED]
 
 
+class FailingPolls(EventsServer):
+    """A server whose polls end without a readable response, unless nothing has happened since their cursor."""
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        cursor = message.get("params", {}).get("cursor")
+        if message.get("method") == "events/poll" and cursor and cursor != self.log.cursor(len(self.log.events)):
+            return redirect_to_mail()
+        return await super().respond(request)
+
+
+async def test_an_observation_that_fails_is_reported_by_the_checks_about_it_and_by_no_other() -> None:
+    cases = select_cases(["occurrences", "poll", "cursor-resumes", "cursor-moves-past", "stream-resumes"])
+    async with serving_events(FailingPolls()) as url:
+        results = await run_checks(RunOptions(url=url, credentials=ALICE, emit_tool="emit"), cases)
+
+    failed = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.FAILED}
+    assert failed.keys() == {"cursor-resumes", "poll-has-more-completes"}
+    assert all("the HTTP request failed: InvalidURL" in observed for observed in failed.values())
+
+
 def test_a_callback_of_too_many_levels_has_no_members() -> None:
     post = ReceivedPost(method="POST", target="/", headers=(), body=DEEP_JSON, at=0.0)
 

@@ -91,6 +91,7 @@ async def polled_backlog(server: ServerUnderTest) -> PolledEvents:
 
 async def _poll_for_events(server: ServerUnderTest, count: int) -> PolledEvents:
     event = await server.require(pollable)
+    await server.require(poll_from_now)
     before = await read_position(server)
     for _ in range(count):
         await server.emitter.emit()

@@ -10,7 +10,13 @@ from typing import Any, Final, TypeVar, cast
 from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
-from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, Untestable, Violation
+from ringback.cli.server_checks.cases import (
+    FAILED_REQUEST,
+    UNREADABLE_RESPONSE,
+    Untestable,
+    Violation,
+    describe_failure,
+)
 from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
@@ -126,6 +132,8 @@ class ServerUnderTest:
                 return await observation(self)
         except TimeoutError:
             raise Violation(f"the server did not finish within {OBSERVATION_SECONDS:.0f} s") from None
+        except (*UNREADABLE_RESPONSE, *FAILED_REQUEST) as error:
+            raise Violation(describe_failure(error)) from None
 
     async def require(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """The same for cases about something else: what the observation finds wrong makes them untestable."""
