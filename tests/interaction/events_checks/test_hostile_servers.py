@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ringback.cli.check_report import CheckVerdict
 from ringback.cli.server_checks.callbacks import ReceivedPost
+from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.message_stream import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
@@ -166,6 +167,13 @@ async def test_an_observation_that_fails_is_reported_by_the_checks_about_it_and_
     failed = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.FAILED}
     assert failed.keys() == {"cursor-resumes", "poll-has-more-completes"}
     assert all("the HTTP request failed: InvalidURL" in observed for observed in failed.values())
+
+
+async def test_a_tool_that_ends_without_a_response_ends_the_run_instead_of_failing_each_check_about_events() -> None:
+    async with serving_events(HostileServer({"tools/call": redirect_to_mail})) as url:
+        options = RunOptions(url=url, credentials=ALICE, emit_tool="emit")
+        with pytest.raises(ImpossibleRun, match=r'the tool "emit" that makes an event happen failed: .*InvalidURL'):
+            await run_checks(options, select_cases(["occurrences"]))
 
 
 def test_a_callback_of_too_many_levels_has_no_members() -> None:
