@@ -110,8 +110,8 @@ async def test_a_server_that_challenges_no_callback_breaks_no_must_if_its_operat
 class ScriptedServer(EventsServer):
     """A server with other results of some methods."""
 
-    def __init__(self, responses: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__()
+    def __init__(self, responses: Mapping[str, Mapping[str, Any]], fault: str = "") -> None:
+        super().__init__(fault)
         self._responses = responses
 
     async def respond(self, request: Request) -> Response:
@@ -212,6 +212,16 @@ async def test_a_run_leaves_no_subscription_behind() -> None:
 
     assert len(server.webhooks.by_key) > 0
     assert [each for each in server.webhooks.by_key.values() if each.is_live] == []
+
+
+async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_run() -> None:
+    server = ScriptedServer({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params")
+    async with serving_events(server) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
+        (result,) = await run_checks(options, select_cases(["error-invalid-params"]))
+
+    assert result.verdict is CheckVerdict.FAILED
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
 
 
 async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived() -> None:

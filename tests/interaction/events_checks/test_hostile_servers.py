@@ -176,6 +176,23 @@ async def test_a_tool_that_ends_without_a_response_ends_the_run_instead_of_faili
             await run_checks(options, select_cases(["occurrences"]))
 
 
+class LostSubscribes(EventsServer):
+    """Makes each subscription, and the response to it is unreadable."""
+
+    async def respond(self, request: Request) -> Response:
+        is_subscribe = json.loads(await request.body() or b"{}").get("method") == "events/subscribe"
+        response = await super().respond(request)
+        return redirect_to_mail() if is_subscribe else response
+
+
+async def test_a_subscription_whose_response_was_lost_is_ended_after_the_run() -> None:
+    server = LostSubscribes()
+    async with serving_events(server) as url:
+        await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["subscribe-webhook-only"]))
+
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
+
+
 def test_a_callback_of_too_many_levels_has_no_members() -> None:
     post = ReceivedPost(method="POST", target="/", headers=(), body=DEEP_JSON, at=0.0)
 

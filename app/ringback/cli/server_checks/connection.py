@@ -62,7 +62,7 @@ class McpConnection:
         """The legacy handshake. Later legacy requests use its session."""
         params = {"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO}
         self._session = {}
-        reply, headers = await self._send(self._build("initialize", params, Era.LEGACY, declares_events=False))
+        reply, headers = await self._send(self._build("initialize", params, Era.LEGACY))
         if reply.has_result:
             self._session = {"mcp-protocol-version": reply.result.get("protocolVersion", LEGACY_VERSION)}
             if session := headers.get("mcp-session-id"):
@@ -70,11 +70,9 @@ class McpConnection:
             await self._notify("notifications/initialized")
         return reply
 
-    async def request(
-        self, method: str, params: Mapping[str, Any], *, era: Era | None = None, declares_events: bool = False
-    ) -> Reply:
+    async def request(self, method: str, params: Mapping[str, Any], *, era: Era | None = None) -> Reply:
         """Send a request and read its response. Raises `httpx.HTTPError`."""
-        reply, _ = await self._send(self._build(method, params, era or self.era, declares_events=declares_events))
+        reply, _ = await self._send(self._build(method, params, era or self.era))
         return reply
 
     @asynccontextmanager
@@ -82,7 +80,7 @@ class McpConnection:
         self, method: str, params: Mapping[str, Any], *, request_id: int | str | None = None
     ) -> AsyncGenerator[MessageStream]:
         """Send a request and collect the frames of its response. At the end of the context the connection is closed."""
-        request = self._build(method, params, self.era, declares_events=False, request_id=request_id)
+        request = self._build(method, params, self.era, request_id=request_id)
         stream = MessageStream(json.loads(request.content)["id"], asyncio.get_running_loop().time())
         reading = asyncio.create_task(self._read_stream(request, stream))
         try:
@@ -111,22 +109,15 @@ class McpConnection:
                 )
 
     def _build(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        era: Era,
-        *,
-        declares_events: bool,
-        request_id: int | str | None = None,
+        self, method: str, params: Mapping[str, Any], era: Era, *, request_id: int | str | None = None
     ) -> httpx.Request:
         body: Json = {"jsonrpc": "2.0", "id": next(self._ids) if request_id is None else request_id, "method": method}
         if era is Era.LEGACY:
             return self._post({**body, "params": dict(params)}, self._session)
-        declared: Json = {"extensions": {EVENTS_EXTENSION: {}}} if declares_events else {}
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
             "io.modelcontextprotocol/clientInfo": CLIENT_INFO,
-            "io.modelcontextprotocol/clientCapabilities": declared,
+            "io.modelcontextprotocol/clientCapabilities": {},
         }
         headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
         if method == "tools/call":

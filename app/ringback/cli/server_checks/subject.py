@@ -118,7 +118,7 @@ class ServerUnderTest:
     """Of all refusals of this run, except those of JSON-RPC itself."""
     _observations: dict[object, "asyncio.Task[Any]"] = field(default_factory=dict[object, "asyncio.Task[Any]"])
     _subscribed: list[tuple[McpConnection, Json]] = field(default_factory=list[tuple[McpConnection, Json]])
-    """The subscriptions to end after the run: whose they are, and their keys."""
+    """The subscriptions that there may be, to end after the run: whose they are, and their keys."""
 
     async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """What this observation saw; it is made once in a run. Raises what it raised."""
@@ -142,12 +142,12 @@ class ServerUnderTest:
         except Violation as violation:
             raise Untestable(f"needs what failed: {violation}") from None
 
-    async def request(self, method: str, params: Mapping[str, Any], *, declares_events: bool = False) -> Reply:
-        reply = await self.connection.request(
-            method,
-            {name: value for name, value in params.items() if value is not ABSENT},
-            declares_events=declares_events,
-        )
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, connection: McpConnection | None = None
+    ) -> Reply:
+        """Send a request, on the connection of the run unless another one is named."""
+        present = {name: value for name, value in params.items() if value is not ABSENT}
+        reply = await (connection or self.connection).request(method, present)
         if reply.code is not None:
             self.error_codes.add(reply.code)
         return reply
@@ -163,16 +163,17 @@ class ServerUnderTest:
             "cursor": None,
             **changes,
         }
-        reply = await self.request("events/subscribe", params)
-        return self._note_subscription(self.connection, params, reply)
+        return await self.subscribe_as(self.connection, params)
 
     async def subscribe_as(self, connection: McpConnection, params: Mapping[str, Any]) -> Reply:
-        """Subscribe as another principal, or as none."""
-        return self._note_subscription(connection, params, await connection.request("events/subscribe", params))
-
-    def _note_subscription(self, connection: McpConnection, params: Mapping[str, Any], reply: Reply) -> Reply:
-        if reply.has_result and (known := (connection, make_key(params))) not in self._subscribed:
-            self._subscribed.append(known)
+        """Subscribe as another principal, or as none. Whatever the server has not refused is ended after the run."""
+        known = connection, make_key(params)
+        is_new = known not in self._subscribed
+        if is_new:
+            self._subscribed.append(known)  # before the request, because its response may be lost
+        reply = await self.request("events/subscribe", params, connection=connection)
+        if is_new and reply.error:
+            self._subscribed.remove(known)
         return reply
 
     async def close(self) -> None:
