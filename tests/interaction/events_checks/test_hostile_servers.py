@@ -128,7 +128,7 @@ async def test_a_server_without_events_that_never_finishes_its_list_ends_the_run
     [
         ({"events/poll": redirect_to_mail}, "poll-implemented"),
         ({"events/stream": redirect_to_mail}, "stream-implemented"),
-        ({"events/list": list_endless_minimum}, "poll-implemented"),
+        ({"events/list": list_endless_minimum}, "descriptor-input-schema"),
         ({"initialize": open_unsendable_session}, "capability-both-handshakes"),
     ],
 )
