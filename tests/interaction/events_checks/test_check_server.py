@@ -16,6 +16,7 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckPatience
+from tests.support import events_deliveries
 from tests.support.events_log import describe_type
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
@@ -145,6 +146,20 @@ async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wro
     verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
     assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
     assert [name for name, (verdict, _) in verdicts.items() if verdict is CheckVerdict.FAILED] == []
+
+
+@pytest.mark.parametrize("status", [410, 413])
+async def test_a_server_that_has_not_retried_anything_yet_does_not_pass_for_one_that_gives_up(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(events_deliveries, "ATTEMPTS_MAX", 1)
+
+    (result,) = await run_against("", f"delivery-{status}-non-retryable", patience=replace(PATIENT, retry=0.2))
+
+    assert (result.verdict, result.observed) == (
+        CheckVerdict.UNTESTABLE,
+        "no second attempt at a failing callback within 0 s",
+    )
 
 
 ARGUMENTS_FIRST: Final = {"error": {"code": -32602, "message": "InvalidParams: topic is required"}}
