@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ringback.cli.check_report import CheckResult, CheckVerdict
+from ringback.cli.server_checks import run
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
@@ -18,7 +19,7 @@ from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_ch
 from ringback.cli.server_checks.subject import CheckPatience
 from tests.support import events_deliveries
 from tests.support.events_log import describe_type
-from tests.support.events_server import EventsServer, serving_events
+from tests.support.events_server import SLOW_HEARTBEAT_SECONDS, EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
 PATIENT: Final = CheckPatience(
@@ -146,6 +147,14 @@ async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wro
     verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
     assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
     assert [name for name, (verdict, _) in verdicts.items() if verdict is CheckVerdict.FAILED] == []
+
+
+async def test_a_stream_may_be_silent_for_longer_than_a_response_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REPLY_SECONDS", SLOW_HEARTBEAT_SECONDS * 0.8)
+
+    (result,) = await run_against("stream-heartbeat-interval", "stream-heartbeat-required")
+
+    assert (result.verdict, result.observed) == (CheckVerdict.PASSED, "a heartbeat")
 
 
 @pytest.mark.parametrize("status", [410, 413])

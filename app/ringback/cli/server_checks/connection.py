@@ -132,18 +132,24 @@ class McpConnection:
 
     async def _send_unread(self, request: httpx.Request) -> None:
         """Send a request whose response has no body that matters, so that an endless one is not read."""
-        await (await self._http.send(request, stream=True)).aclose()
+        async with self._limit_time(request):
+            await (await self._http.send(request, stream=True)).aclose()
 
     async def _send(self, request: httpx.Request) -> tuple[Reply, httpx.Headers]:
         stream = MessageStream(json.loads(request.content)["id"], 0.0)
+        async with self._limit_time(request):
+            status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
+        replies = [frame.message for frame in stream.frames if frame.message and "method" not in frame.message]
+        return Reply(status=status, body=body, message=replies[-1] if replies else None), headers
+
+    @asynccontextmanager
+    async def _limit_time(self, request: httpx.Request) -> AsyncGenerator[None]:
         try:
             async with asyncio.timeout(self._reply_seconds):
-                status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
+                yield
         except TimeoutError:
             late = f"no complete response within {self._reply_seconds:g} s"
             raise httpx.ReadTimeout(late, request=request) from None
-        replies = [frame.message for frame in stream.frames if frame.message and "method" not in frame.message]
-        return Reply(status=status, body=body, message=replies[-1] if replies else None), headers
 
     async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
         try:

@@ -104,10 +104,7 @@ async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
 async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
     """Connect, listen for callbacks, and unsubscribe everything at the end."""
     async with (
-        # A proxy of the environment would look for a server of this machine on its own, and get its credentials.
-        httpx.AsyncClient(
-            timeout=REPLY_SECONDS, follow_redirects=False, trust_env=not is_on_this_machine(options.url)
-        ) as http,
+        create_http_client(options.url) as http,
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)
@@ -127,6 +124,15 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             yield server
         finally:
             await _close(server)
+
+
+def create_http_client(url: str) -> httpx.AsyncClient:
+    """It waits for a silent stream for as long as the checks do. A response to a request has the limit of its connection.
+
+    A proxy of the environment would look for a server of this machine on its own, and get its credentials.
+    """
+    timeout = httpx.Timeout(REPLY_SECONDS, read=None)
+    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=not is_on_this_machine(url))
 
 
 async def _close(server: ServerUnderTest) -> None:
