@@ -1,6 +1,7 @@
 """`ringback check-server` ends, and says why, whatever a server sends and for however long."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
@@ -36,6 +37,18 @@ def stream_endlessly(line: bytes) -> Response:
         while True:
             yield line * 1000
             await asyncio.sleep(0)  # the client runs on the same loop
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def stream_events_without_pause() -> Response:
+    kinds = itertools.chain(["active"], itertools.repeat("event"))
+
+    async def stream() -> AsyncGenerator[str]:
+        for kind in kinds:
+            frame = {"jsonrpc": "2.0", "method": f"notifications/events/{kind}", "params": {"cursor": "c"}}
+            yield f"data: {json.dumps(frame)}\n\n"
+            await asyncio.sleep(0.01)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 
@@ -146,6 +159,16 @@ async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:
         results = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["poll-implemented"]))
 
     assert [each.verdict for each in results] == [CheckVerdict.FAILED]
+
+
+async def test_a_stream_that_is_never_idle_needs_no_heartbeat() -> None:
+    patience = CheckPatience(active=WAIT_SECONDS, heartbeat=0.2, silence=WAIT_SECONDS)
+    async with serving_events(HostileServer({"events/stream": stream_events_without_pause})) as url:
+        options = RunOptions(url=url, credentials=ALICE, patience=patience)
+        (result,) = await run_checks(options, select_cases(["stream-heartbeat-required"]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE
+    assert "never idle" in result.observed
 
 
 class FailingPolls(EventsServer):

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from ringback.cli.server_checks.cases import Untestable, Violation
@@ -35,6 +36,12 @@ class StreamRound:
     heartbeat: StreamFrame | None
     no_event: str
     """Why there is no event."""
+
+    @property
+    def longest_silence(self) -> float:
+        """In seconds, between two frames, and before the first and after the last."""
+        times = [self.opened_at, *(frame.at for frame in self.frames), self.ended_at]
+        return max(later - earlier for earlier, later in pairwise(times))
 
 
 async def streamable(server: ServerUnderTest) -> OfferedEventType:
