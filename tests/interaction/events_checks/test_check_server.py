@@ -238,6 +238,30 @@ async def test_a_run_leaves_no_subscription_behind() -> None:
     assert [each for each in server.webhooks.by_key.values() if each.is_live] == []
 
 
+class SessionCounter(EventsServer):
+    """Notes which sessions were ended."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ended = list[str]()
+
+    async def respond(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            self.ended.append(request.headers["mcp-session-id"])
+        return await super().respond(request)
+
+
+@pytest.mark.parametrize("era", list(Era))
+async def test_a_run_leaves_no_session_behind(era: Era) -> None:
+    server = SessionCounter()
+    async with serving_events(server) as url:
+        await run_checks(RunOptions(url=url, era=era), select_cases(["capability"]))
+
+    opened = next(server.sessions)
+    assert opened > 0
+    assert server.ended == [f"s{number}" for number in range(opened)]
+
+
 async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_run() -> None:
     server = ScriptedServer({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params")
     async with serving_events(server) as url:

@@ -59,8 +59,9 @@ class McpConnection:
         return await self.request("server/discover", {}, era=Era.MODERN)
 
     async def initialize(self) -> Reply:
-        """The legacy handshake. Later legacy requests use its session."""
+        """The legacy handshake. Later legacy requests use its session, and that of an earlier handshake ends."""
         params = {"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO}
+        await self.close()
         self._session = {}
         reply, headers = await self._send(self._build("initialize", params, Era.LEGACY))
         if reply.has_result:
