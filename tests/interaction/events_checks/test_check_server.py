@@ -14,6 +14,7 @@ from ringback.cli.check_report import CheckResult, CheckVerdict
 from ringback.cli.server_checks import run
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.chapters import CASES
+from ringback.cli.server_checks.chapters.ssrf import NON_ROUTABLE_HOSTS
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckPatience
@@ -155,6 +156,28 @@ async def test_a_stream_may_be_silent_for_longer_than_a_response_may_take(monkey
     (result,) = await run_against("stream-heartbeat-interval", "stream-heartbeat-required")
 
     assert (result.verdict, result.observed) == (CheckVerdict.PASSED, "a heartbeat")
+
+
+class PartlyGuardedServer(EventsServer):
+    """It calls the first of the addresses, in vain, and accepts the others without a call."""
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        if message.get("params", {}).get("delivery", {}).get("url") == f"https://{NON_ROUTABLE_HOSTS[0]}/callback":
+            error = {"code": -32015, "message": "CallbackEndpointError", "data": {"reason": "timeout"}}
+            return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        return await super().respond(request)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"), [("", CheckVerdict.WARNED), ("ssrf-reject-non-routable", CheckVerdict.FAILED)]
+)
+async def test_a_callback_that_timed_out_hides_no_callback_that_was_accepted(fault: str, verdict: CheckVerdict) -> None:
+    async with serving_events(PartlyGuardedServer(fault)) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases(["ssrf-reject-non-routable"]))
+
+    assert result.verdict is verdict, result.observed
 
 
 @pytest.mark.parametrize("status", [410, 413])
