@@ -16,7 +16,7 @@ from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.message_stream import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
-from ringback.cli.server_checks.subject import CheckPatience
+from ringback.cli.server_checks.subject import CheckPatience, EventChoice
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.support.slow_bodies import send_slowly
@@ -169,6 +169,35 @@ async def test_a_stream_that_is_never_idle_needs_no_heartbeat() -> None:
 
     assert result.verdict is CheckVerdict.UNTESTABLE
     assert "never idle" in result.observed
+
+
+def refuse_at_a_quota() -> Response:
+    error = {
+        "code": -32013,
+        "message": "ResourceExhausted: subscriptions",
+        "data": {"limit": "subscriptions", "max": 1},
+    }
+    return Response(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}), media_type="application/json")
+
+
+@pytest.mark.parametrize("refuse", [refuse_at_a_quota, lambda: Response(status_code=429)], ids=["quota", "http-429"])
+@pytest.mark.parametrize(
+    ("method", "case"),
+    [
+        ("events/list", "list-implemented"),
+        ("events/subscribe", "subscribe-webhook-only"),
+        ("events/poll", "poll-implemented"),
+    ],
+)
+async def test_a_server_that_limits_requests_breaks_no_rule(
+    method: str, case: str, refuse: Callable[[], Response]
+) -> None:
+    async with serving_events(HostileServer({method: refuse})) as url:
+        options = RunOptions(url=url, credentials=ALICE, choice=EventChoice(name="note.added"))
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE, result.observed
+    assert "limit" in result.observed
 
 
 class FailingPolls(EventsServer):

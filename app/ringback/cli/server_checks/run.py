@@ -11,7 +11,14 @@ import httpx
 
 from ringback.cli.check_report import CheckResult, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
-from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
+from ringback.cli.server_checks.cases import (
+    FAILED_REQUEST,
+    UNREADABLE_RESPONSE,
+    ImpossibleRun,
+    ServerCase,
+    Untestable,
+    Violation,
+)
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.capability import declared_settings
 from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnection
@@ -85,7 +92,7 @@ async def _require_chosen_type(server: ServerUnderTest) -> None:
         return
     try:
         listed = [str(each.get("name")) for each in (await server.observe(list_catalog)).descriptors]
-    except (Violation, *FAILED_REQUEST, *UNREADABLE_RESPONSE):
+    except (Violation, Untestable, *UNREADABLE_RESPONSE):
         return
     if wanted not in listed:
         shown = ", ".join(listed[:TYPES_SHOWN]) + (", …" if len(listed) > TYPES_SHOWN else "")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast
 
 from ringback.cli.server_checks.arguments import make_arguments
@@ -20,6 +21,7 @@ from ringback.cli.server_checks.cases import (
 from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
+from ringback.cli.server_checks.rules import ERROR_CODES
 
 T = TypeVar("T")
 
@@ -145,11 +147,13 @@ class ServerUnderTest:
     async def request(
         self, method: str, params: Mapping[str, Any], *, connection: McpConnection | None = None
     ) -> Reply:
-        """Send a request, on the connection of the run unless another one is named."""
+        """Send a request, on the connection of the run unless another one is named. Raises `Untestable` at a limit."""
         present = {name: value for name, value in params.items() if value is not ABSENT}
         reply = await (connection or self.connection).request(method, present)
         if reply.code is not None:
             self.error_codes.add(reply.code)
+        if reply.status == HTTPStatus.TOO_MANY_REQUESTS or reply.code in ERROR_CODES["ResourceExhausted"]:
+            raise Untestable(f"the server's limit is below what a run needs: {reply.describe()}")
         return reply
 
     async def subscribe(self, event: OfferedEventType, callback: CallbackRecorder, **changes: Any) -> Reply:
