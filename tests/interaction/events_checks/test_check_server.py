@@ -295,6 +295,23 @@ async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_r
     assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
 
 
+@pytest.mark.parametrize(
+    ("sent", "counted"),
+    [
+        pytest.param(b"POST /unknown HTTP/1.1\r\ncontent-length: 0\r\n\r\n", 0, id="a-callback-from-outside"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 1, id="the-begin-of-tls"),
+    ],
+)
+async def test_only_a_tls_connection_shows_that_a_server_called_the_loopback_address(sent: bytes, counted: int) -> None:
+    async with listening_endpoint(0, "https://agent.example") as endpoint:
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(sent)
+        await reader.read()
+        writer.close()
+
+    assert endpoint.unreadable_connections == counted
+
+
 async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived() -> None:
     async with listening_endpoint(0, None) as endpoint:
         silent, its_writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
