@@ -200,6 +200,19 @@ async def test_a_server_that_limits_requests_breaks_no_rule(
     assert "limit" in result.observed
 
 
+async def test_a_list_of_more_pages_than_a_run_reads_is_not_said_to_repeat_itself() -> None:
+    numbers = itertools.count()
+
+    def list_next_page() -> Response:
+        result = {"events": [], "nextCursor": f"page-{next(numbers)}"}
+        return Response(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}), media_type="application/json")
+
+    async with serving_events(HostileServer({"events/list": list_next_page})) as url:
+        (result,) = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["list-pagination"]))
+
+    assert (result.verdict, result.observed) == (CheckVerdict.UNTESTABLE, "the list goes on after 100 pages")
+
+
 class FailingPolls(EventsServer):
     """A server whose polls end without a readable response, unless nothing has happened since their cursor."""
 

@@ -28,8 +28,8 @@ T = TypeVar("T")
 MODES: Final = ("poll", "push", "webhook")
 OBSERVATION_SECONDS: Final = 150.0
 """For one observation: a dozen subscribes, an event, and the retry of a delivery, each with its own limit."""
-PAGES_MAX: Final = 20
-"""Pages of events/list that a run reads. A server with more repeats itself."""
+PAGES_MAX: Final = 100
+"""Pages of events/list that a run reads."""
 
 
 class Absent:
@@ -97,7 +97,9 @@ class Catalog:
     """The pages of events/list."""
 
     pages: list[Reply]
-    has_repeated_cursor: bool
+    has_repeated_cursor: bool = False
+    is_complete: bool = True
+    """False if the list goes on after `PAGES_MAX` pages."""
 
     @property
     def descriptors(self) -> list[Json]:
@@ -251,6 +253,6 @@ async def list_catalog(server: ServerUnderTest) -> Catalog:
         pages.append(page)
         cursor = page.result.get("nextCursor")
         if not isinstance(cursor, str) or cursor in seen:
-            return Catalog(pages, isinstance(cursor, str))
+            return Catalog(pages, has_repeated_cursor=isinstance(cursor, str))
         seen.add(cursor)
-    return Catalog(pages, has_repeated_cursor=True)
+    return Catalog(pages, is_complete=False)
