@@ -161,6 +161,19 @@ async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:
     assert [each.verdict for each in results] == [CheckVerdict.FAILED]
 
 
+async def test_a_stream_that_ends_at_once_is_reported_with_its_response() -> None:
+    refuse = {"events/stream": lambda: Response("no such page", status_code=404)}
+    async with serving_events(HostileServer(refuse)) as url:
+        cases = select_cases(["stream-implemented", "stream-error-before-open"])
+        results = await run_checks(RunOptions(url=url, credentials=ALICE), cases)
+
+    seen = "HTTP 404 without a JSON-RPC response: 'no such page'"
+    assert [(each.verdict, each.observed) for each in results] == [
+        (CheckVerdict.FAILED, f"no notifications/events/active within 5 s, but {seen}"),
+        (CheckVerdict.FAILED, seen),
+    ]
+
+
 async def test_a_stream_that_is_never_idle_needs_no_heartbeat() -> None:
     patience = CheckPatience(active=WAIT_SECONDS, heartbeat=0.2, silence=WAIT_SECONDS)
     async with serving_events(HostileServer({"events/stream": stream_events_without_pause})) as url:

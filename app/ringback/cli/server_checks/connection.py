@@ -153,11 +153,14 @@ class McpConnection:
             raise httpx.ReadTimeout(late, request=request) from None
 
     async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
+        ending = ""
         try:
-            with suppress(httpx.HTTPError, StreamTooLong):
-                await self._read_response(request, stream, stops_at_reply=False)
+            status, body, _ = await self._read_response(request, stream, stops_at_reply=False)
+            ending = Reply(status=status, body=body, message=None).describe()
+        except (httpx.HTTPError, StreamTooLong) as error:
+            ending = f"{type(error).__name__}: {error}"
         finally:
-            stream.end()
+            stream.end(ending)
 
     async def _read_response(
         self, request: httpx.Request, stream: MessageStream, *, stops_at_reply: bool

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from ringback.cli.server_checks.cases import Untestable, Violation
+from ringback.cli.server_checks.cases import Untestable, Violation, expect, fail
 from ringback.cli.server_checks.connection import SUBSCRIPTION_ID_KEY
 from ringback.cli.server_checks.message_stream import Json, MessageStream, Reply, StreamFrame, as_object
 from ringback.cli.server_checks.polling import pollable, polled_event
@@ -71,7 +71,7 @@ async def await_active(server: ServerUnderTest, stream: MessageStream) -> Stream
     if active is None:
         reply = await stream.wait_for_reply(0)
         seen = reply.describe() if reply else [frame.method or frame.comment for frame in stream.frames[:FRAMES_SHOWN]]
-        raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or 'nothing'}")
+        raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or stream.ending or 'nothing'}")
     return active
 
 
@@ -84,12 +84,19 @@ async def _await_event(server: ServerUnderTest, stream: MessageStream) -> tuple[
     return event, f"no {EVENT} within {server.patience.event:.0f} s after it was to happen"
 
 
-async def refused_stream(server: ServerUnderTest) -> tuple[Reply | None, list[StreamFrame]]:
-    """A stream of a name that is not served: its response, and its frames."""
+async def refused_stream(server: ServerUnderTest) -> Reply:
+    """The response to a stream of a name that is not served."""
     await server.require(streamable)
     params: Json = {"name": "ringback.check.no_such_event", "arguments": {}, "cursor": None}
     async with server.connection.open_stream(STREAM, params) as stream:
-        return await stream.wait_for_reply(server.patience.active), list(stream.frames)
+        return await await_refusal(server, stream)
+
+
+async def await_refusal(server: ServerUnderTest, stream: MessageStream) -> Reply:
+    """The JSON-RPC response in place of a stream."""
+    reply = await stream.wait_for_reply(server.patience.active)
+    expect(not any(frame.method == ACTIVE for frame in stream.frames), "the stream was confirmed")
+    return reply or fail(stream.ending or f"no response within {server.patience.active:.0f} s")
 
 
 async def text_id_stream(server: ServerUnderTest) -> StreamFrame:
