@@ -12,7 +12,9 @@ from unittest.mock import Mock
 
 import httpx
 import pytest
+from mcp.shared.inbound import decode_header_value
 
+from ringback.cli.server_checks.connection import McpConnection
 from ringback.cli.server_checks.emitters import NoEmitter
 from ringback.cli.server_checks.message_stream import Reply
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest
@@ -99,6 +101,22 @@ async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from
     await server.close()
 
     assert ended == [f"https://agent.example/{number}" for number in range(3)]
+
+
+async def test_a_tool_whose_name_is_no_ascii_is_named_in_a_header_as_mcp_encodes_it() -> None:
+    sent: list[httpx.Request] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {}})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
+        connection = McpConnection(http, "http://server/mcp", credentials={})
+        for name in ("größe", "size"):
+            await connection.request("tools/call", {"name": name, "arguments": {}})
+
+    assert [decode_header_value(each.headers["mcp-name"]) for each in sent] == ["größe", "size"]
+    assert sent[1].headers["mcp-name"] == "size"
 
 
 def test_a_broken_must_ends_with_1_and_is_printed_with_its_source(run: Run) -> None:

@@ -4,6 +4,7 @@ The checks need what an SDK hides: fields that it drops, comments on a stream, t
 """
 
 import asyncio
+import base64
 import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -122,7 +123,7 @@ class McpConnection:
         }
         headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
         if method == "tools/call":
-            headers["mcp-name"] = str(params["name"])
+            headers["mcp-name"] = _encode_header_value(str(params["name"]))
         return self._post({**body, "params": {**params, "_meta": meta}}, headers)
 
     def _post(self, body: Json, headers: Mapping[str, str]) -> httpx.Request:
@@ -185,6 +186,13 @@ class McpConnection:
             return response.status_code, "", response.headers
         finally:
             await response.aclose()
+
+
+def _encode_header_value(text: str) -> str:
+    """As 2026-07-28 has it: what is no plain ASCII goes in base64."""
+    if text.isascii() and text.isprintable() and text == text.strip():
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def _is_reply(frame: StreamFrame, request_id: int | str) -> bool:
