@@ -14,6 +14,7 @@ import httpx
 import pytest
 from mcp.shared.inbound import decode_header_value
 
+from ringback.cli.server_checks.callbacks import generate_secret
 from ringback.cli.server_checks.connection import McpConnection
 from ringback.cli.server_checks.emitters import NoEmitter
 from ringback.cli.server_checks.message_stream import Reply
@@ -101,6 +102,29 @@ async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from
     await server.close()
 
     assert ended == [f"https://agent.example/{number}" for number in range(3)]
+
+
+SECRET_URL: Final = "http://user:hunter2@127.0.0.1:1/mcp?api_key=hunter2"
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("check-server", ()), ("check-receiver", ("--secret", generate_secret()))]
+)
+def test_an_error_about_a_url_does_not_repeat_the_secrets_in_it(
+    run: Run, command: str, options: tuple[str, ...]
+) -> None:
+    result = run(command, SECRET_URL, *options)
+
+    assert result.exit_code == 2
+    assert "http://127.0.0.1:1/mcp" in result.output
+    assert "hunter2" not in result.output
+
+
+def test_a_report_does_not_repeat_the_secrets_of_a_url(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        _, report = run_json(run, f"{url}?api_key=hunter2", *KEY, "--only", "descriptor-name")
+
+    assert report["about"] == url
 
 
 async def test_a_tool_whose_name_is_no_ascii_is_named_in_a_header_as_mcp_encodes_it() -> None:

@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from ringback import __version__
-from ringback.cli.check_report import CheckResult, exit_for_results, print_report
+from ringback.cli.check_report import CheckResult, describe_url, exit_for_results, print_report
 from ringback.cli.output import AsJson, exit_with_error, print_message
 from ringback.cli.receiver_checks import find_unaccepted, run_receiver_checks
 from ringback.cli.receiver_checks.probe import ANSWER_SECONDS, ReceiverProbe, create_http_client
@@ -47,7 +47,7 @@ def check_receiver(
         print_message(
             f"No signed event was accepted ({answer}): check the URL and --secret. Refusals mean nothing without it."
         )
-    print_report(results, about=url, as_json=as_json)
+    print_report(results, about=describe_url(url), as_json=as_json)
     exit_for_results(results)
 
 
@@ -57,7 +57,9 @@ async def _run_checks(url: str, secret: str, subscription_id: str, event_name: s
             async with asyncio.timeout(ANSWER_SECONDS):
                 await http.head(url)
         except httpx.ConnectError as error:
-            exit_with_error(f"No receiver accepts connections at {url}: {error}. Start it, and check the URL.")
+            exit_with_error(
+                f"No receiver accepts connections at {describe_url(url)}: {error}. Start it, and check the URL."
+            )
         except (httpx.HTTPError, TimeoutError):
             pass  # the checks say what is wrong with its answers
         probe = ReceiverProbe(

@@ -7,7 +7,7 @@ import httpx
 import typer
 
 from ringback.cli.arguments import parse_headers, parse_object
-from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
+from ringback.cli.check_report import CheckVerdict, describe_url, exit_for_results, print_report
 from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_json, print_table
 from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.connection import Era
@@ -109,7 +109,7 @@ def check_server(
         results = asyncio.run(run_checks(options, cases))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print_report(results, about=url, as_json=as_json)
+    print_report(results, about=describe_url(url), as_json=as_json)
     if all(each.verdict is CheckVerdict.UNTESTABLE for each in results):
         exit_with_error("nothing was checked: each check says in `observed` what it needs.")
     exit_for_results(results)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.cli.check_report import CheckResult, violated
+from ringback.cli.check_report import CheckResult, describe_url, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import (
     FAILED_REQUEST,
@@ -80,7 +80,7 @@ async def _require_events(server: ServerUnderTest) -> None:
         return
     if reply.code == METHOD_NOT_FOUND:
         raise ImpossibleRun(
-            f"{server.connection.url} offers no MCP Events: its handshake declares none, and events/list answers "
+            f"{describe_url(server.connection.url)} offers no MCP Events: its handshake declares none, and events/list answers "
             f"{reply.describe()}. Check the URL, or declare the capability"
         )
 
@@ -172,7 +172,7 @@ async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Ma
             answers.append(f"{era}: no response within {options.patience.handshake:g} s")
         except (*FAILED_REQUEST, *UNREADABLE_RESPONSE) as error:
             answers.append(f"{era}: {type(error).__name__}: {error}")
-    raise ServerUnreachable(f"{options.url} answered no handshake of MCP: {'; '.join(answers)}")
+    raise ServerUnreachable(f"{describe_url(options.url)} answered no handshake of MCP: {'; '.join(answers)}")
 
 
 def _make_emitter(options: RunOptions, connection: McpConnection) -> Emitter:
