@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Generator, Mapping
@@ -13,6 +15,8 @@ from unittest.mock import Mock
 import httpx
 import pytest
 from mcp.shared.inbound import decode_header_value
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ringback.cli.server_checks.callbacks import generate_secret
 from ringback.cli.server_checks.connection import McpConnection
@@ -27,13 +31,13 @@ KEY: Final = ("--api-key", "alice")
 
 
 @contextmanager
-def serving_in_a_thread(fault: str = "") -> Generator[str]:
-    """The reference server beside a command that runs its own event loop in this thread."""
+def serving_in_a_thread(server: EventsServer | str = "") -> Generator[str]:
+    """A server, or the reference server with this fault, beside a command that runs its own event loop in this thread."""
     served: list[tuple[str, asyncio.AbstractEventLoop]] = []
     ready, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with serving_events(EventsServer(fault)) as url:
+        async with serving_events(EventsServer(server) if isinstance(server, str) else server) as url:
             served.append((url, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()
@@ -73,6 +77,26 @@ def test_a_server_on_this_machine_is_not_looked_for_on_that_of_a_proxy(
         result = run("check-server", url, *KEY, "--only", "descriptor-name")
 
     assert result.exit_code == 0
+
+
+class TerminatingServer(EventsServer):
+    """Each subscribe sends SIGTERM to the process of the client, which is this one."""
+
+    async def respond(self, request: Request) -> Response:
+        method = json.loads(await request.body() or b"{}").get("method")
+        response = await super().respond(request)
+        if method == "events/subscribe":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return response
+
+
+def test_a_run_that_gets_sigterm_ends_its_subscriptions(run: Run) -> None:
+    server = TerminatingServer()
+    with serving_in_a_thread(server) as url:
+        result = run("check-server", url, *KEY, "--only", "delivery", "--emit-tool", "emit")
+
+    assert result.exit_code == 143
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
 
 
 async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from_it() -> None:
