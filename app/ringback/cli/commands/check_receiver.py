@@ -45,7 +45,7 @@ def check_receiver(
     results = asyncio.run(_run_checks(url, secret, subscription or f"sub_{_new_id()}", event))
     if (answer := find_unaccepted(results)) is not None:
         print_message(
-            f"No signed event was accepted ({answer}): check the URL and --secret. Refusals mean nothing without it."
+            f"No signed event was accepted ({answer}): check the URL, --secret and --subscription. Nothing else was sent."
         )
     print_report(results, about=describe_url(url), as_json=as_json)
     exit_for_results(results)
