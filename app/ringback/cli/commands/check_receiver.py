@@ -38,7 +38,7 @@ def check_receiver(
 ) -> None:
     """Send a receiver good, bad and hostile callbacks, and judge its answers. Exits with 1 if a MUST is violated.
 
-    Use a receiver of a test: it gets some forty events, and at the end a notice that the subscription has ended.
+    Use a receiver of a test: it gets some seventy callbacks, and at the end a notice that the subscription has ended.
     """
     _require_url(url)
     _require_secret(secret)
