@@ -180,6 +180,25 @@ async def test_a_callback_that_timed_out_hides_no_callback_that_was_accepted(fau
     assert result.verdict is verdict, result.observed
 
 
+class ServerWithCookies(EventsServer):
+    """It knows a principal by the cookie that it sets, too."""
+
+    async def respond(self, request: Request) -> Response:
+        if "session" in request.cookies and "authorization" not in request.headers:
+            request.scope["headers"].append((b"authorization", request.cookies["session"].encode()))
+        response = await super().respond(request)
+        response.set_cookie("session", request.headers.get("authorization", ""))
+        return response
+
+
+async def test_a_client_without_credentials_is_not_known_by_the_cookie_of_another() -> None:
+    async with serving_events(ServerWithCookies()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases(["subscribe-auth-required"]))
+
+    assert result.verdict is CheckVerdict.PASSED, result.observed
+
+
 @pytest.mark.parametrize("status", [410, 413])
 async def test_a_server_that_has_not_retried_anything_yet_does_not_pass_for_one_that_gives_up(
     monkeypatch: pytest.MonkeyPatch, status: int

@@ -25,6 +25,7 @@ from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnect
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
+from ringback.cli.unread_headers import refuse_cookies
 from ringback.client.arguments import is_on_this_machine
 
 CASE_SECONDS: Final = 180.0
@@ -136,10 +137,15 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
 def create_http_client(url: str) -> httpx.AsyncClient:
     """It waits for a silent stream for as long as the checks do. A response to a request has the limit of its connection.
 
-    A proxy of the environment would look for a server of this machine on its own, and get its credentials.
+    It keeps no cookies, which would make one principal of all that it sends requests for. A proxy of the environment would
+    look for a server of this machine on its own, and get its credentials.
     """
-    timeout = httpx.Timeout(REPLY_SECONDS, read=None)
-    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=not is_on_this_machine(url))
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(REPLY_SECONDS, read=None),
+        follow_redirects=False,
+        trust_env=not is_on_this_machine(url),
+        cookies=refuse_cookies(),
+    )
 
 
 async def _close(server: ServerUnderTest) -> None:
