@@ -199,6 +199,21 @@ async def test_a_client_without_credentials_is_not_known_by_the_cookie_of_anothe
     assert result.verdict is CheckVerdict.PASSED, result.observed
 
 
+@pytest.mark.parametrize("case", ["delivery-implemented", "stream-event-notification"])
+async def test_an_event_that_did_not_happen_is_not_missed_by_a_callback_or_a_stream(case: str) -> None:
+    async with serving_events(ScriptedServer({"tools/call": {"result": {"content": []}}})) as url:
+        options = RunOptions(
+            url=url,
+            credentials={"authorization": "Bearer alice"},
+            emit_tool="emit",
+            patience=replace(PATIENT, event=0.2),
+        )
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE, result.observed
+    assert "a poll shows that no note.added happened" in result.observed
+
+
 @pytest.mark.parametrize("status", [410, 413])
 async def test_a_server_that_has_not_retried_anything_yet_does_not_pass_for_one_that_gives_up(
     monkeypatch: pytest.MonkeyPatch, status: int

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ringback.cli.server_checks.cases import Untestable, Violation, expect, fail
 from ringback.cli.server_checks.connection import SUBSCRIPTION_ID_KEY
 from ringback.cli.server_checks.message_stream import Json, MessageStream, Reply, StreamFrame, as_object
-from ringback.cli.server_checks.polling import pollable, polled_event
+from ringback.cli.server_checks.polling import pollable, polled_event, require_occurrence
 from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 
 STREAM: Final = "events/stream"
@@ -34,7 +34,7 @@ class StreamRound:
     active: StreamFrame
     event: StreamFrame | None
     heartbeat: StreamFrame | None
-    no_event: str
+    no_event: Untestable | Violation
     """Why there is no event."""
 
     @property
@@ -57,7 +57,7 @@ async def opened_stream(server: ServerUnderTest) -> StreamRound:
     event = await server.require(streamable)
     async with server.connection.open_stream(STREAM, build_params(event)) as stream:
         active = await await_active(server, stream)
-        occurrence, no_event = await _await_event(server, stream)
+        occurrence, no_event = await _await_event(server, stream, event, active)
         start = len(stream.frames)
         heartbeat = next((frame for frame in stream.frames if frame.method == HEARTBEAT), None)
         heartbeat = heartbeat or await stream.wait_for_method(HEARTBEAT, server.patience.heartbeat, start=start)
@@ -75,13 +75,18 @@ async def await_active(server: ServerUnderTest, stream: MessageStream) -> Stream
     return active
 
 
-async def _await_event(server: ServerUnderTest, stream: MessageStream) -> tuple[StreamFrame | None, str]:
+async def _await_event(
+    server: ServerUnderTest, stream: MessageStream, event: OfferedEventType, active: StreamFrame
+) -> tuple[StreamFrame | None, Untestable | Violation]:
+    """The event that is made to happen, and what it means if there is none."""
     try:
         await server.emitter.emit()
+        frame = await stream.wait_for_method(EVENT, server.patience.event)
+        if frame is None:
+            await require_occurrence(server, event, active.params.get("cursor"))
     except Untestable as missing:
-        return None, str(missing)
-    event = await stream.wait_for_method(EVENT, server.patience.event)
-    return event, f"no {EVENT} within {server.patience.event:.0f} s after it was to happen"
+        return None, missing
+    return frame, Violation(f"no {EVENT} within {server.patience.event:.0f} s after it was to happen")
 
 
 async def refused_stream(server: ServerUnderTest) -> Reply:
