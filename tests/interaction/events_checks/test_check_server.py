@@ -303,6 +303,8 @@ class SessionCounter(EventsServer):
         self.ended = list[str]()
 
     async def respond(self, request: Request) -> Response:
+        if request.headers.get("authorization") == "Bearer mallory":
+            return Response(status_code=401)
         if request.method == "DELETE":
             self.ended.append(request.headers["mcp-session-id"])
         return await super().respond(request)
@@ -317,6 +319,16 @@ async def test_a_run_leaves_no_session_behind(era: Era) -> None:
     opened = next(server.sessions)
     assert opened > 0
     assert server.ended == [f"s{number}" for number in range(opened)]
+
+
+async def test_a_run_whose_other_principal_is_refused_leaves_no_session_behind() -> None:
+    server = SessionCounter()
+    async with serving_events(server) as url:
+        options = RunOptions(url=url, era=Era.LEGACY, other_credentials={"authorization": "Bearer mallory"})
+        with pytest.raises(ServerUnreachable, match="HTTP 401"):
+            await run_checks(options, select_cases(["capability"]))
+
+    assert server.ended == ["s0"]
 
 
 async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_run() -> None:

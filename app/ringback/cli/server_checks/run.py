@@ -116,12 +116,9 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)
-        other = None
-        if options.other_credentials is not None:
-            other = await _connect(http, options, options.other_credentials)
         server = ServerUnderTest(
             connection=connection,
-            other=other,
+            other=None,
             endpoint=endpoint,
             emitter=_make_emitter(options, connection),
             read_time=_read_time,
@@ -129,6 +126,8 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             choice=options.choice,
         )
         try:
+            if options.other_credentials is not None:
+                server.other = await _connect(http, options, options.other_credentials)
             yield server
         finally:
             await _close(server)
