@@ -217,7 +217,7 @@ async def test_a_list_of_more_pages_than_a_run_reads_is_not_said_to_repeat_itsel
     numbers = itertools.count()
 
     def list_next_page() -> Response:
-        result = {"events": [], "nextCursor": f"page-{next(numbers)}"}
+        result: dict[str, Any] = {"events": [], "nextCursor": f"page-{next(numbers)}"}
         return Response(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}), media_type="application/json")
 
     async with serving_events(HostileServer({"events/list": list_next_page})) as url:
