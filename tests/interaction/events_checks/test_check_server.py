@@ -371,6 +371,13 @@ async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived
     its_writer.close()
 
 
+async def test_a_server_that_asks_for_credentials_is_an_error_that_names_the_options() -> None:
+    async with serving_events(SessionCounter()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer mallory"})
+        with pytest.raises(ServerUnreachable, match=r"HTTP 401 .* \(give --api-key or --header\)"):
+            await run_checks(options, select_cases(["capability"]))
+
+
 async def test_a_url_without_an_mcp_server_is_an_error_that_says_what_it_answered() -> None:
     with pytest.raises(ServerUnreachable, match="answered no handshake of MCP"):
         await run_checks(RunOptions(url="http://127.0.0.1:1/mcp"), select_cases(["capability"]))

@@ -58,7 +58,8 @@ async def _run_checks(url: str, secret: str, subscription_id: str, event_name: s
                 await http.head(url)
         except httpx.ConnectError as error:
             exit_with_error(
-                f"No receiver accepts connections at {describe_url(url)}: {error}. Start it, and check the URL."
+                f"No receiver accepts connections at {describe_url(url)}: {error}. Start it, and check the URL and its "
+                "certificate."
             )
         except (httpx.HTTPError, TimeoutError):
             pass  # the checks say what is wrong with its answers

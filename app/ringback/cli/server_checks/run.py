@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
@@ -31,6 +32,11 @@ from ringback.client.arguments import is_on_this_machine
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
 
+ADVICE: Final = {
+    HTTPStatus.UNAUTHORIZED: " (give --api-key or --header)",
+    HTTPStatus.FORBIDDEN: " (do these credentials have access?)",
+}
+"""What to do about the status of a handshake."""
 TYPES_SHOWN: Final = 20
 """Event types that an error lists."""
 
@@ -172,7 +178,7 @@ async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Ma
                 reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
             if reply.has_result:
                 return connection
-            answers.append(f"{era}: {reply.describe()}")
+            answers.append(f"{era}: {reply.describe()}{ADVICE.get(reply.status, '')}")
         except TimeoutError:
             answers.append(f"{era}: no response within {options.patience.handshake:g} s")
         except (*FAILED_REQUEST, *UNREADABLE_RESPONSE) as error:
