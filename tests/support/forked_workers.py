@@ -166,7 +166,10 @@ class ForkedWorkers:
             report = hook.pytest_report_from_serializable(config=self._config, data=data)
             hook.pytest_runtest_logreport(report=report)
             if report.failed:  # a run takes minutes, with --deep an hour, and shows the rest at its end
-                lines = [f"\n{report.when} failed: {report.nodeid}", *report.longreprtext.splitlines()[-LINES_SHOWN_MAX:]]
+                lines = [
+                    f"\n{report.when} failed: {report.nodeid}",
+                    *report.longreprtext.splitlines()[-LINES_SHOWN_MAX:],
+                ]
                 self._config.get_terminal_writer().line("\n".join(lines))
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 

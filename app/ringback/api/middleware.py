@@ -26,6 +26,7 @@ from ringback.api.http_errors import (
 )
 from ringback.api.problems import error_response
 from ringback.api.request_context import describe_route
+from ringback.domain.client_address import parse_address
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback
 from ringback.services.response_hooks import response_written_hook
@@ -121,7 +122,7 @@ class HeaderCheckMiddleware:
         name = _parse_host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None:
             return False
-        return name in self._hosts or _is_scrape(scope) or (is_loopback(name) and self._is_on_loopback(scope))
+        return name in self._hosts or _is_scrape(scope, name) or (is_loopback(name) and self._is_on_loopback(scope))
 
     def _is_on_loopback(self, scope: Scope) -> bool:
         """Whether the connection arrived on a loopback address, or the public URL is one."""
@@ -130,13 +131,16 @@ class HeaderCheckMiddleware:
         return any(is_loopback(name) for name in names if name is not None)
 
 
-def _is_scrape(scope: Scope) -> bool:
+def _is_scrape(scope: Scope, host_name: str) -> bool:
     """Whether a monitor asks this node for its metrics: at its own address, which is no public name.
 
-    A page of a rebound name has no API key, and authentication can be off on loopback only.
+    A page of a rebound name has no API key, and authentication can be off on loopback only. There an address is allowed,
+    which cannot be rebound: the sidecar of a service mesh forwards a scrape of the node's address to loopback.
     """
+    if scope["path"] != METRICS_PATH:
+        return False
     server = scope.get("server")
-    return scope["path"] == METRICS_PATH and server is not None and not is_loopback(server[0])
+    return (server is not None and not is_loopback(server[0])) or parse_address(host_name) is not None
 
 
 def _find_repeated_header(scope: Scope) -> RingbackError | None:

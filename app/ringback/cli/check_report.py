@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import httpx
 import typer
 
 from ringback.cli.output import EXIT_NO_RESULT, print_json, print_output, print_table
@@ -73,6 +74,11 @@ def untestable(case: CheckCase, missing: str) -> CheckResult:
 
 def judge(case: CheckCase, ok: bool, observed: str) -> CheckResult:
     return passed(case, observed) if ok else violated(case, observed)
+
+
+def describe_url(url: str) -> str:
+    """The URL of a peer for a report, which may become public: without user information and query, where secrets stand."""
+    return str(httpx.URL(url).copy_with(userinfo=b"", query=None))
 
 
 def print_report(results: Sequence[CheckResult], *, about: str, as_json: bool) -> None:

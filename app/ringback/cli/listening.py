@@ -15,6 +15,7 @@ from ringback.cli.durable_listener.handlers import CallbackHandler, PrintHandler
 from ringback.cli.durable_listener.inbox import Inbox
 from ringback.cli.durable_listener.listener import (
     DurableListener,
+    ListenerState,
     choose_secret,
     open_listener_state,
     read_subscription_id,
@@ -24,6 +25,7 @@ from ringback.cli.durable_listener.state_file import (
     find_files_of_other_keys,
 )
 from ringback.cli.output import print_message, print_output
+from ringback.client import RingbackClient
 
 if TYPE_CHECKING:
     from ringback.cli.durable_listener.commands import CommandHandler
@@ -51,25 +53,32 @@ class ListenOptions:
 
 async def run_listener(options: ListenOptions) -> None:
     """Follow the events until the process gets SIGINT or SIGTERM. Raises `StateFileUnusable`, and errors of SQLite."""
-    stop, abort = handle_stop_signals()
     async with create_client(options.selection.url, options.api_key) as client:
         opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
-        async with opening as state, _open_handler(options, state.inbox, stop) as handler:
-            if options.retry_given_up:
-                print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
-            _print_beginning(options, is_new=state.is_new)
-            listener = DurableListener(
-                client,
-                state.inbox,
-                options.selection,
-                _add_notifications(handler) if options.notify else handler,
-                report=print_message,
-                attempts_max=options.attempts,
-                parallel=options.parallel,
-                shows_handled=bool(options.forward_to or options.command),
-            )
-            if not stop.is_set():  # it may be set while commands of an earlier listener are waited for
-                await listener.run(stop, abort)
+        async with opening as state:
+            await _handle_callbacks(options, client, state)
+
+
+async def _handle_callbacks(options: ListenOptions, client: RingbackClient, state: ListenerState) -> None:
+    stop, abort = (
+        handle_stop_signals()
+    )  # before this, nothing runs that needs an orderly end, and a signal ends the process
+    async with _open_handler(options, state.inbox, stop) as handler:
+        if options.retry_given_up:
+            print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
+        _print_beginning(options, is_new=state.is_new)
+        listener = DurableListener(
+            client,
+            state.inbox,
+            options.selection,
+            _add_notifications(handler) if options.notify else handler,
+            report=print_message,
+            attempts_max=options.attempts,
+            parallel=options.parallel,
+            shows_handled=bool(options.forward_to or options.command),
+        )
+        if not stop.is_set():  # it may be set while commands of an earlier listener are waited for
+            await listener.run(stop, abort)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ log each of their failures at debug only.
 import json
 import logging
 import re
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ import orjson
 
 from ringback.domain.call import Call
 from ringback.log_context import ContextFilter
+from ringback.telemetry.log_pipes import create_log_handler
 
 _STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -74,7 +76,7 @@ def configure_logging(*, level: str, log_format: LogFormat, levels: Mapping[str,
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its manual says so, under "Optimization"
-    handler = logging.StreamHandler()
+    handler = create_log_handler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ContextFilter())
     root = logging.getLogger()

@@ -20,9 +20,12 @@ from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
 from tests.support.ports import free_port
+from tests.support.raw_http_server import RawServer, serving_raw
 from tests.support.upstreams import STDIO_SERVER, wait_until_true
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+RESPONSE_SECONDS: Final = 30.0
+"""How long a client waits for a response."""
 
 
 class Terminal:
@@ -82,6 +85,25 @@ async def url(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str
     async with ringback("serve", "--dev", "--port", "0", *upstreams, folder=folder) as service:
         yield (await service.wait_for_output(service.err, r"service\.listening .*url=(\S+)"))[1]
         assert await service.interrupt() == 0
+
+
+async def test_a_listener_whose_service_does_not_respond_ends_at_the_first_interrupt(tmp_path: Path) -> None:
+    requested = asyncio.Event()
+
+    async def stay_silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        requested.set()
+        await reader.read()
+
+    server = RawServer()
+    async with (
+        serving_raw(stay_silent, server),
+        ringback("listen", "--url", server.url, folder=tmp_path, XDG_STATE_HOME=str(tmp_path)) as listener,
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        await requested.wait()
+        async with asyncio.timeout(RESPONSE_SECONDS / 2):
+            assert await listener.interrupt() == 130
 
 
 @pytest.mark.requirement("R16")

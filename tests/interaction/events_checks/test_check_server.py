@@ -11,13 +11,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ringback.cli.check_report import CheckResult, CheckVerdict
+from ringback.cli.server_checks import run
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.chapters import CASES
+from ringback.cli.server_checks.chapters.ssrf import NON_ROUTABLE_HOSTS
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckPatience
+from tests.support import events_deliveries
 from tests.support.events_log import describe_type
-from tests.support.events_server import EventsServer, serving_events
+from tests.support.events_server import SLOW_HEARTBEAT_SECONDS, EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
 PATIENT: Final = CheckPatience(
@@ -110,8 +113,8 @@ async def test_a_server_that_challenges_no_callback_breaks_no_must_if_its_operat
 class ScriptedServer(EventsServer):
     """A server with other results of some methods."""
 
-    def __init__(self, responses: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__()
+    def __init__(self, responses: Mapping[str, Mapping[str, Any]], fault: str = "") -> None:
+        super().__init__(fault)
         self._responses = responses
 
     async def respond(self, request: Request) -> Response:
@@ -145,6 +148,84 @@ async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wro
     verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
     assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
     assert [name for name, (verdict, _) in verdicts.items() if verdict is CheckVerdict.FAILED] == []
+
+
+async def test_a_stream_may_be_silent_for_longer_than_a_response_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REPLY_SECONDS", SLOW_HEARTBEAT_SECONDS * 0.8)
+
+    (result,) = await run_against("stream-heartbeat-interval", "stream-heartbeat-required")
+
+    assert (result.verdict, result.observed) == (CheckVerdict.PASSED, "a heartbeat")
+
+
+class PartlyGuardedServer(EventsServer):
+    """It calls the first of the addresses, in vain, and accepts the others without a call."""
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        if message.get("params", {}).get("delivery", {}).get("url") == f"https://{NON_ROUTABLE_HOSTS[0]}/callback":
+            error = {"code": -32015, "message": "CallbackEndpointError", "data": {"reason": "timeout"}}
+            return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        return await super().respond(request)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"), [("", CheckVerdict.WARNED), ("ssrf-reject-non-routable", CheckVerdict.FAILED)]
+)
+async def test_a_callback_that_timed_out_hides_no_callback_that_was_accepted(fault: str, verdict: CheckVerdict) -> None:
+    async with serving_events(PartlyGuardedServer(fault)) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases(["ssrf-reject-non-routable"]))
+
+    assert result.verdict is verdict, result.observed
+
+
+class ServerWithCookies(EventsServer):
+    """It knows a principal by the cookie that it sets, too."""
+
+    async def respond(self, request: Request) -> Response:
+        if "session" in request.cookies and "authorization" not in request.headers:
+            request.scope["headers"].append((b"authorization", request.cookies["session"].encode()))
+        response = await super().respond(request)
+        response.set_cookie("session", request.headers.get("authorization", ""))
+        return response
+
+
+async def test_a_client_without_credentials_is_not_known_by_the_cookie_of_another() -> None:
+    async with serving_events(ServerWithCookies()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases(["subscribe-auth-required"]))
+
+    assert result.verdict is CheckVerdict.PASSED, result.observed
+
+
+@pytest.mark.parametrize("case", ["delivery-implemented", "stream-event-notification"])
+async def test_an_event_that_did_not_happen_is_not_missed_by_a_callback_or_a_stream(case: str) -> None:
+    async with serving_events(ScriptedServer({"tools/call": {"result": {"content": []}}})) as url:
+        options = RunOptions(
+            url=url,
+            credentials={"authorization": "Bearer alice"},
+            emit_tool="emit",
+            patience=replace(PATIENT, event=0.2),
+        )
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE, result.observed
+    assert "a poll shows that no note.added happened" in result.observed
+
+
+@pytest.mark.parametrize("status", [410, 413])
+async def test_a_server_that_has_not_retried_anything_yet_does_not_pass_for_one_that_gives_up(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(events_deliveries, "ATTEMPTS_MAX", 1)
+
+    (result,) = await run_against("", f"delivery-{status}-non-retryable", patience=replace(PATIENT, retry=0.2))
+
+    assert (result.verdict, result.observed) == (
+        CheckVerdict.UNTESTABLE,
+        "no second attempt at a failing callback within 0 s",
+    )
 
 
 ARGUMENTS_FIRST: Final = {"error": {"code": -32602, "message": "InvalidParams: topic is required"}}
@@ -214,6 +295,69 @@ async def test_a_run_leaves_no_subscription_behind() -> None:
     assert [each for each in server.webhooks.by_key.values() if each.is_live] == []
 
 
+class SessionCounter(EventsServer):
+    """Notes which sessions were ended."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ended = list[str]()
+
+    async def respond(self, request: Request) -> Response:
+        if request.headers.get("authorization") == "Bearer mallory":
+            return Response(status_code=401)
+        if request.method == "DELETE":
+            self.ended.append(request.headers["mcp-session-id"])
+        return await super().respond(request)
+
+
+@pytest.mark.parametrize("era", list(Era))
+async def test_a_run_leaves_no_session_behind(era: Era) -> None:
+    server = SessionCounter()
+    async with serving_events(server) as url:
+        await run_checks(RunOptions(url=url, era=era), select_cases(["capability"]))
+
+    opened = next(server.sessions)
+    assert opened > 0
+    assert server.ended == [f"s{number}" for number in range(opened)]
+
+
+async def test_a_run_whose_other_principal_is_refused_leaves_no_session_behind() -> None:
+    server = SessionCounter()
+    async with serving_events(server) as url:
+        options = RunOptions(url=url, era=Era.LEGACY, other_credentials={"authorization": "Bearer mallory"})
+        with pytest.raises(ServerUnreachable, match="HTTP 401"):
+            await run_checks(options, select_cases(["capability"]))
+
+    assert server.ended == ["s0"]
+
+
+async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_run() -> None:
+    server = ScriptedServer({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params")
+    async with serving_events(server) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
+        (result,) = await run_checks(options, select_cases(["error-invalid-params"]))
+
+    assert result.verdict is CheckVerdict.FAILED
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
+
+
+@pytest.mark.parametrize(
+    ("sent", "counted"),
+    [
+        pytest.param(b"POST /unknown HTTP/1.1\r\ncontent-length: 0\r\n\r\n", 0, id="a-callback-from-outside"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 1, id="the-begin-of-tls"),
+    ],
+)
+async def test_only_a_tls_connection_shows_that_a_server_called_the_loopback_address(sent: bytes, counted: int) -> None:
+    async with listening_endpoint(0, "https://agent.example") as endpoint:
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(sent)
+        await reader.read()
+        writer.close()
+
+    assert endpoint.unreadable_connections == counted
+
+
 async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived() -> None:
     async with listening_endpoint(0, None) as endpoint:
         silent, its_writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
@@ -225,6 +369,13 @@ async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived
     async with asyncio.timeout(WAIT_SECONDS):
         assert await silent.read() == b""
     its_writer.close()
+
+
+async def test_a_server_that_asks_for_credentials_is_an_error_that_names_the_options() -> None:
+    async with serving_events(SessionCounter()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer mallory"})
+        with pytest.raises(ServerUnreachable, match=r"HTTP 401 .* \(give --api-key or --header\)"):
+            await run_checks(options, select_cases(["capability"]))
 
 
 async def test_a_url_without_an_mcp_server_is_an_error_that_says_what_it_answered() -> None:

@@ -1,6 +1,7 @@
 """`ringback check-server` ends, and says why, whatever a server sends and for however long."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
@@ -11,10 +12,11 @@ from starlette.responses import Response, StreamingResponse
 
 from ringback.cli.check_report import CheckVerdict
 from ringback.cli.server_checks.callbacks import ReceivedPost
+from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.message_stream import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
-from ringback.cli.server_checks.subject import CheckPatience
+from ringback.cli.server_checks.subject import CheckPatience, EventChoice
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.support.slow_bodies import send_slowly
@@ -35,6 +37,18 @@ def stream_endlessly(line: bytes) -> Response:
         while True:
             yield line * 1000
             await asyncio.sleep(0)  # the client runs on the same loop
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def stream_events_without_pause() -> Response:
+    kinds = itertools.chain(["active"], itertools.repeat("event"))
+
+    async def stream() -> AsyncGenerator[str]:
+        for kind in kinds:
+            frame = {"jsonrpc": "2.0", "method": f"notifications/events/{kind}", "params": {"cursor": "c"}}
+            yield f"data: {json.dumps(frame)}\n\n"
+            await asyncio.sleep(0.01)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 
@@ -127,7 +141,7 @@ async def test_a_server_without_events_that_never_finishes_its_list_ends_the_run
     [
         ({"events/poll": redirect_to_mail}, "poll-implemented"),
         ({"events/stream": redirect_to_mail}, "stream-implemented"),
-        ({"events/list": list_endless_minimum}, "poll-implemented"),
+        ({"events/list": list_endless_minimum}, "descriptor-input-schema"),
         ({"initialize": open_unsendable_session}, "capability-both-handshakes"),
     ],
 )
@@ -145,6 +159,116 @@ async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:
         results = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["poll-implemented"]))
 
     assert [each.verdict for each in results] == [CheckVerdict.FAILED]
+
+
+async def test_a_stream_that_ends_at_once_is_reported_with_its_response() -> None:
+    refuse = {"events/stream": lambda: Response("no such page", status_code=404)}
+    async with serving_events(HostileServer(refuse)) as url:
+        cases = select_cases(["stream-implemented", "stream-error-before-open"])
+        results = await run_checks(RunOptions(url=url, credentials=ALICE), cases)
+
+    seen = "HTTP 404 without a JSON-RPC response: 'no such page'"
+    assert [(each.verdict, each.observed) for each in results] == [
+        (CheckVerdict.FAILED, f"no notifications/events/active within 5 s, but {seen}"),
+        (CheckVerdict.FAILED, seen),
+    ]
+
+
+async def test_a_stream_that_is_never_idle_needs_no_heartbeat() -> None:
+    patience = CheckPatience(active=WAIT_SECONDS, heartbeat=0.2, silence=WAIT_SECONDS)
+    async with serving_events(HostileServer({"events/stream": stream_events_without_pause})) as url:
+        options = RunOptions(url=url, credentials=ALICE, patience=patience)
+        (result,) = await run_checks(options, select_cases(["stream-heartbeat-required"]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE
+    assert "never idle" in result.observed
+
+
+def refuse_at_a_quota() -> Response:
+    error = {
+        "code": -32013,
+        "message": "ResourceExhausted: subscriptions",
+        "data": {"limit": "subscriptions", "max": 1},
+    }
+    return Response(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}), media_type="application/json")
+
+
+@pytest.mark.parametrize("refuse", [refuse_at_a_quota, lambda: Response(status_code=429)], ids=["quota", "http-429"])
+@pytest.mark.parametrize(
+    ("method", "case"),
+    [
+        ("events/list", "list-implemented"),
+        ("events/subscribe", "subscribe-webhook-only"),
+        ("events/poll", "poll-implemented"),
+    ],
+)
+async def test_a_server_that_limits_requests_breaks_no_rule(
+    method: str, case: str, refuse: Callable[[], Response]
+) -> None:
+    async with serving_events(HostileServer({method: refuse})) as url:
+        options = RunOptions(url=url, credentials=ALICE, choice=EventChoice(name="note.added"))
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is CheckVerdict.UNTESTABLE, result.observed
+    assert "limit" in result.observed
+
+
+async def test_a_list_of_more_pages_than_a_run_reads_is_not_said_to_repeat_itself() -> None:
+    numbers = itertools.count()
+
+    def list_next_page() -> Response:
+        result: dict[str, Any] = {"events": [], "nextCursor": f"page-{next(numbers)}"}
+        return Response(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}), media_type="application/json")
+
+    async with serving_events(HostileServer({"events/list": list_next_page})) as url:
+        (result,) = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["list-pagination"]))
+
+    assert (result.verdict, result.observed) == (CheckVerdict.UNTESTABLE, "the list goes on after 100 pages")
+
+
+class FailingPolls(EventsServer):
+    """A server whose polls end without a readable response, unless nothing has happened since their cursor."""
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        cursor = message.get("params", {}).get("cursor")
+        if message.get("method") == "events/poll" and cursor and cursor != self.log.cursor(len(self.log.events)):
+            return redirect_to_mail()
+        return await super().respond(request)
+
+
+async def test_an_observation_that_fails_is_reported_by_the_checks_about_it_and_by_no_other() -> None:
+    cases = select_cases(["occurrences", "poll", "cursor-resumes", "cursor-moves-past", "stream-resumes"])
+    async with serving_events(FailingPolls()) as url:
+        results = await run_checks(RunOptions(url=url, credentials=ALICE, emit_tool="emit"), cases)
+
+    failed = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.FAILED}
+    assert failed.keys() == {"cursor-resumes", "poll-has-more-completes"}
+    assert all("the HTTP request failed: InvalidURL" in observed for observed in failed.values())
+
+
+async def test_a_tool_that_ends_without_a_response_ends_the_run_instead_of_failing_each_check_about_events() -> None:
+    async with serving_events(HostileServer({"tools/call": redirect_to_mail})) as url:
+        options = RunOptions(url=url, credentials=ALICE, emit_tool="emit")
+        with pytest.raises(ImpossibleRun, match=r'the tool "emit" that makes an event happen failed: .*InvalidURL'):
+            await run_checks(options, select_cases(["occurrences"]))
+
+
+class LostSubscribes(EventsServer):
+    """Makes each subscription, and the response to it is unreadable."""
+
+    async def respond(self, request: Request) -> Response:
+        is_subscribe = json.loads(await request.body() or b"{}").get("method") == "events/subscribe"
+        response = await super().respond(request)
+        return redirect_to_mail() if is_subscribe else response
+
+
+async def test_a_subscription_whose_response_was_lost_is_ended_after_the_run() -> None:
+    server = LostSubscribes()
+    async with serving_events(server) as url:
+        await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["subscribe-webhook-only"]))
+
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
 
 
 def test_a_callback_of_too_many_levels_has_no_members() -> None:

@@ -59,6 +59,19 @@ async def test_a_monitor_reads_the_metrics_of_a_node_at_its_own_address_and_noth
     assert (await local.get("/metrics")).status_code == 421
 
 
+async def test_a_sidecar_on_loopback_may_ask_for_the_metrics_of_the_address_of_its_node(
+    service: ServiceUnderTest,
+) -> None:
+    key = await service.create_api_key("monitor", scopes=frozenset({Scope.METRICS, Scope.READ}))
+    sidecar = await service.create_anonymous_client(
+        base_url="http://127.0.0.1:8090", headers={"Authorization": f"Bearer {key}"}
+    )
+
+    for host in ("10.1.2.3:8090", "[fd00::5]:8090"):
+        assert (await sidecar.get("/metrics", headers={"Host": host})).status_code == 200
+        assert (await sidecar.get("/v1/calls", headers={"Host": host})).status_code == 421
+
+
 async def test_without_allowed_origins_no_page_may_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     for origin in (PAGE, "null", PUBLIC_URL.replace("https", "http")):
         answer = await alice.get("/v1/calls", headers={"Origin": origin})

@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from ringback.cli.stdio_bridge.connection import CALLS_MAX
 from tests.support.bridge_stage import MODERN_META, BridgeStage, ScriptedStream, running_bridge
 
 CALL: dict[str, Any] = {"name": "work", "arguments": {}}
@@ -249,6 +250,21 @@ async def test_requests_wait_until_the_handshake_has_arrived() -> None:
         methods = [each.method for each in stage.service.requests if each.http_method == "POST"]
 
     assert methods == ["initialize", *["notifications/initialized"] * 6, "tools/list"]
+
+
+async def test_more_calls_than_the_connections_of_an_address_wait_for_each_other_and_nothing_else_waits() -> None:
+    streams = [ScriptedStream() for _ in range(CALLS_MAX)]
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", *streams)
+        for number in range(CALLS_MAX + 1):
+            stage.send_request("tools/call", {"name": "echo"} | MODERN_META, request_id=number)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) >= CALLS_MAX)
+        await stage.request("ping", MODERN_META, request_id="ping")
+        sent_at_once = len(stage.service.select("tools/call"))
+        streams[0].write_event({"jsonrpc": "2.0", "id": 0, "result": {}})
+        await stage.wait_for_response(CALLS_MAX)
+
+    assert sent_at_once == CALLS_MAX
 
 
 async def test_notifications_of_the_client_are_forwarded() -> None:

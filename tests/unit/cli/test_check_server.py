@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Generator, Mapping
@@ -12,7 +14,12 @@ from unittest.mock import Mock
 
 import httpx
 import pytest
+from mcp.shared.inbound import decode_header_value
+from starlette.requests import Request
+from starlette.responses import Response
 
+from ringback.cli.server_checks.callbacks import generate_secret
+from ringback.cli.server_checks.connection import McpConnection
 from ringback.cli.server_checks.emitters import NoEmitter
 from ringback.cli.server_checks.message_stream import Reply
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest
@@ -24,13 +31,13 @@ KEY: Final = ("--api-key", "alice")
 
 
 @contextmanager
-def serving_in_a_thread(fault: str = "") -> Generator[str]:
-    """The reference server beside a command that runs its own event loop in this thread."""
+def serving_in_a_thread(server: EventsServer | str = "") -> Generator[str]:
+    """A server, or the reference server with this fault, beside a command that runs its own event loop in this thread."""
     served: list[tuple[str, asyncio.AbstractEventLoop]] = []
     ready, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with serving_events(EventsServer(fault)) as url:
+        async with serving_events(EventsServer(server) if isinstance(server, str) else server) as url:
             served.append((url, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()
@@ -72,6 +79,26 @@ def test_a_server_on_this_machine_is_not_looked_for_on_that_of_a_proxy(
     assert result.exit_code == 0
 
 
+class TerminatingServer(EventsServer):
+    """Each subscribe sends SIGTERM to the process of the client, which is this one."""
+
+    async def respond(self, request: Request) -> Response:
+        method = json.loads(await request.body() or b"{}").get("method")
+        response = await super().respond(request)
+        if method == "events/subscribe":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return response
+
+
+def test_a_run_that_gets_sigterm_ends_its_subscriptions(run: Run) -> None:
+    server = TerminatingServer()
+    with serving_in_a_thread(server) as url:
+        result = run("check-server", url, *KEY, "--only", "delivery", "--emit-tool", "emit")
+
+    assert result.exit_code == 143
+    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
+
+
 async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from_it() -> None:
     ended: list[str] = []
 
@@ -99,6 +126,45 @@ async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from
     await server.close()
 
     assert ended == [f"https://agent.example/{number}" for number in range(3)]
+
+
+SECRET_URL: Final = "http://user:hunter2@127.0.0.1:1/mcp?api_key=hunter2"
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("check-server", ()), ("check-receiver", ("--secret", generate_secret()))]
+)
+def test_an_error_about_a_url_does_not_repeat_the_secrets_in_it(
+    run: Run, command: str, options: tuple[str, ...]
+) -> None:
+    result = run(command, SECRET_URL, *options)
+
+    assert result.exit_code == 2
+    assert "http://127.0.0.1:1/mcp" in result.output
+    assert "hunter2" not in result.output
+
+
+def test_a_report_does_not_repeat_the_secrets_of_a_url(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        _, report = run_json(run, f"{url}?api_key=hunter2", *KEY, "--only", "descriptor-name")
+
+    assert report["about"] == url
+
+
+async def test_a_tool_whose_name_is_no_ascii_is_named_in_a_header_as_mcp_encodes_it() -> None:
+    sent: list[httpx.Request] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {}})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
+        connection = McpConnection(http, "http://server/mcp", credentials={})
+        for name in ("größe", "size"):
+            await connection.request("tools/call", {"name": name, "arguments": {}})
+
+    assert [decode_header_value(each.headers["mcp-name"]) for each in sent] == ["größe", "size"]
+    assert sent[1].headers["mcp-name"] == "size"
 
 
 def test_a_broken_must_ends_with_1_and_is_printed_with_its_source(run: Run) -> None:

@@ -13,6 +13,7 @@ from ringback.settings import Settings
 HOST = "https://tools.example"
 PUBLIC_URL = f"{HOST}/ringback"
 METADATA_PATH = "/.well-known/oauth-protected-resource/ringback/mcp"
+PROBLEM = {"content-type": "application/problem+json"}
 ELSEWHERE = httpx.Response(404, html="<h1>Not found</h1>")
 
 
@@ -26,9 +27,7 @@ def proxy() -> Generator[respx.MockRouter]:
     problem: dict[str, Any] = {"type": "/ringback/problems/unauthenticated", "title": "", "status": 401, "detail": ""}
     with respx.mock(base_url=HOST, assert_all_called=False) as router:
         router.get("/ringback/openapi.json").respond(json={"servers": [{"url": PUBLIC_URL}]})
-        router.post("/ringback/v1/resume").respond(
-            401, json=problem, headers={"content-type": "application/problem+json"}
-        )
+        router.post("/ringback/v1/resume").respond(401, json=problem, headers=PROBLEM)
         router.get(problem["type"]).respond(json={"type": problem["type"]})
         router.get(METADATA_PATH).respond(json={"resource": f"{PUBLIC_URL}/mcp"})
         yield router
@@ -72,6 +71,29 @@ async def test_a_route_that_leads_elsewhere_is_named(
     (found,) = await check_public_paths(make_settings())
 
     assert not found.ok
+    assert reason in found.detail
+
+
+@pytest.mark.parametrize(
+    ("resume", "reason"),
+    [
+        ({"return_value": httpx.Response(401, json={}, headers=PROBLEM)}, "v1/None, the type of a problem"),
+        ({"return_value": httpx.Response(401, json={"type": "/blank"}, headers=PROBLEM)}, "/blank, the type"),
+        ({"side_effect": httpx.ReadError("closed")}, f"POST {PUBLIC_URL}/v1/resume gets no response"),
+    ],
+    ids=["no type", "a type that cannot be requested", "no response"],
+)
+async def test_a_route_that_fails_hides_no_other_fault(
+    proxy: respx.MockRouter, resume: dict[str, Any], reason: str
+) -> None:
+    proxy.get("/ringback/openapi.json").mock(return_value=ELSEWHERE)
+    proxy.post("/ringback/v1/resume").mock(**resume)
+    proxy.get("/ringback/v1/None").mock(return_value=ELSEWHERE)
+    proxy.get("/blank").mock(side_effect=httpx.UnsupportedProtocol("as for about:blank"))
+
+    (found,) = await check_public_paths(make_settings())
+
+    assert f"send all of {PUBLIC_URL}/ to it" in found.detail
     assert reason in found.detail
 
 

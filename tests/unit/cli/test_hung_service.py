@@ -1,6 +1,7 @@
 """What the bridge says about a service that runs and responds to nothing. It ends no process."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ringback.cli.embedded_service.starter import START_SECONDS, ServiceNotStart
 from ringback.cli.file_locks import open_lock_file, read_process_id, try_lock, write_process_id
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService
 from ringback.cli.stdio_bridge.responses import NoResponse
-from tests.support.bridge_stage import MODERN_META, running_bridge
+from tests.support.bridge_stage import MODERN_META, ScriptedStream, running_bridge
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -47,7 +48,7 @@ class ScriptedProbe:
         return self.left >= 0
 
 
-def make_service(paths: ServicePaths, probe: ScriptedProbe) -> StartedService:
+def make_service(paths: ServicePaths, probe: Callable[[str], Awaitable[bool]]) -> StartedService:
     clock = FakeClock()
     starter = ServiceStarter(paths, clock=clock, environment={})
     return StartedService(starter, make_config, clock=clock, probe=probe)
@@ -92,6 +93,32 @@ async def test_a_hung_service_is_named_with_its_process_and_its_log(paths: Servi
     assert "rbk_secret" not in str(hung.value)
     assert sending.is_set()
     assert ended.is_set(), "the request is given up"
+
+
+async def test_a_response_that_comes_while_its_request_is_given_up_is_closed(paths: ServicePaths) -> None:
+    probing, responded = asyncio.Event(), asyncio.Event()
+    response = httpx2.Response(200, stream=ScriptedStream())
+
+    async def send() -> httpx2.Response:
+        await probing.wait()
+        responded.set()
+        return response
+
+    async def probe(_url: str) -> bool:
+        probing.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with open_lock_file(paths.lock) as lock:
+        assert try_lock(lock)
+        write_running_service(paths, RUNNING)
+        waiting = asyncio.create_task(make_service(paths, probe).wait_for_response(send()))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await responded.wait()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    assert response.is_closed
 
 
 async def test_a_service_that_has_died_is_not_called_hung(paths: ServicePaths) -> None:

@@ -3,12 +3,19 @@
 import asyncio
 import json
 import logging
+import os
+import select
+import sys
+import threading
 from collections.abc import Generator
+from contextlib import suppress
+from typing import Final
 
 import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
 from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
+from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25
 
@@ -93,6 +100,45 @@ def test_ringback_logs_at_its_level_and_libraries_from_warning_on(
     assert all(line.startswith(begins) for line in lines)
     assert "call.finished" in lines[0]
     assert "library.warning" in lines[1]
+
+
+LINES: Final = 2_000
+"""Of 100 characters: three times what a pipe holds."""
+
+
+def read_rest(pipe: int) -> str:
+    os.set_blocking(pipe, False)
+    parts = list[bytes]()
+    with suppress(BlockingIOError):
+        while part := os.read(pipe, 65_536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("length", [100, 3 * select.PIPE_BUF])
+def test_a_log_pipe_that_nobody_reads_loses_lines_and_does_not_stop_the_process(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stderr", stream)
+        configure_logging(level="info", log_format="text")
+        log = logging.getLogger("ringback.runner")
+        logging_ = threading.Thread(target=lambda: [log.info("x" * length) for _ in range(LINES)], daemon=True)
+        logging_.start()
+        logging_.join(WAIT_SECONDS)
+        has_ended = not logging_.is_alive()
+        before = read_rest(reader).splitlines()
+        log.info("call.finished")
+        after = read_rest(reader).splitlines()
+    os.close(reader)
+
+    assert has_ended
+    complete = [line for line in before if line.endswith("x" * length)]
+    assert 0 < len(complete) < LINES
+    *_, lost, last = after
+    assert lost.endswith(f"WARNING log.lines_lost lines={LINES - len(complete)}")
+    assert last.endswith("INFO    call.finished")
 
 
 def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ringback import __version__
 from ringback.cli.arguments import require_http_url
-from ringback.cli.check_report import CheckResult, exit_for_results, print_report
+from ringback.cli.check_report import CheckResult, describe_url, exit_for_results, print_report
 from ringback.cli.output import AsJson, exit_with_error, print_message
 from ringback.cli.receiver_checks import find_unaccepted, run_receiver_checks
 from ringback.cli.receiver_checks.probe import ANSWER_SECONDS, ReceiverProbe, create_http_client
@@ -39,16 +39,16 @@ def check_receiver(
 ) -> None:
     """Send a receiver good, bad and hostile callbacks, and judge its answers. Exits with 1 if a MUST is violated.
 
-    Use a receiver of a test: it gets some forty events, and at the end a notice that the subscription has ended.
+    Use a receiver of a test: it gets some seventy callbacks, and at the end a notice that the subscription has ended.
     """
     require_http_url(url, option="URL", example="http://127.0.0.1:8000/callbacks")
     _require_secret(secret)
     results = asyncio.run(_run_checks(url, secret, subscription or f"sub_{_new_id()}", event))
     if (answer := find_unaccepted(results)) is not None:
         print_message(
-            f"No signed event was accepted ({answer}): check the URL and --secret. Refusals mean nothing without it."
+            f"No signed event was accepted ({answer}): check the URL, --secret and --subscription. Nothing else was sent."
         )
-    print_report(results, about=url, as_json=as_json)
+    print_report(results, about=describe_url(url), as_json=as_json)
     exit_for_results(results)
 
 
@@ -58,7 +58,10 @@ async def _run_checks(url: str, secret: str, subscription_id: str, event_name: s
             async with asyncio.timeout(ANSWER_SECONDS):
                 await http.head(url)
         except httpx.ConnectError as error:
-            exit_with_error(f"No receiver accepts connections at {url}: {error}. Start it, and check the URL.")
+            exit_with_error(
+                f"No receiver accepts connections at {describe_url(url)}: {error}. Start it, and check the URL and its "
+                "certificate."
+            )
         except (httpx.HTTPError, TimeoutError):
             pass  # the checks say what is wrong with its answers
         probe = ReceiverProbe(

@@ -1,17 +1,23 @@
 """`ringback check-server`: checks an MCP server that offers Events against the specification."""
 
 import asyncio
-from typing import Annotated, Any
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
 import typer
 
 from ringback.cli.arguments import parse_headers, parse_object, require_http_url
-from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
+from ringback.cli.check_report import CheckResult, CheckVerdict, describe_url, exit_for_results, print_report
 from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_json, print_table
-from ringback.cli.server_checks.cases import ImpossibleRun
+from ringback.cli.server_checks.cases import ImpossibleRun, ServerCase
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
 from ringback.cli.server_checks.subject import EventChoice
+
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit code: SIGTERM, as shells report it."""
 
 
 @exit_on_errors(ImpossibleRun)
@@ -105,13 +111,24 @@ def check_server(
         emit_arguments=parse_object(emit_arguments, option="--emit-arguments"),
     )
     try:
-        results = asyncio.run(run_checks(options, cases))
+        results = asyncio.run(_run_until_signal(options, cases))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print_report(results, about=url, as_json=as_json)
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_TERMINATED) from None
+    print_report(results, about=describe_url(url), as_json=as_json)
     if all(each.verdict is CheckVerdict.UNTESTABLE for each in results):
         exit_with_error("nothing was checked: each check says in `observed` what it needs.")
     exit_for_results(results)
+
+
+async def _run_until_signal(options: RunOptions, cases: Sequence[ServerCase]) -> list[CheckResult]:
+    """SIGTERM ends a run as Ctrl-C does: what it has left at the server is ended first."""
+    running = asyncio.current_task()
+    assert running is not None  # noqa: S101 - the code runs in a task
+    with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await run_checks(options, cases)
 
 
 def _make_credentials(lines: list[str], api_key: str | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ import httpx
 
 from ringback import __version__
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
+from ringback.cli.unread_headers import refuse_cookies, remove_location
 from ringback.signing.standard_webhooks import build_signed_headers, derive_message_id, is_message_id
 
 CONNECT_SECONDS: Final = 3.0
@@ -66,8 +67,13 @@ class ForwardHandler:
 
 
 def create_http_client() -> httpx.AsyncClient:
-    """A client that follows no redirects and uses no proxy, as the service's sender."""
-    return httpx.AsyncClient(timeout=httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS), trust_env=False)
+    """A client that follows no redirects, keeps no cookies and uses no proxy, as the service's sender."""
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS),
+        trust_env=False,
+        cookies=refuse_cookies(),
+        event_hooks={"response": [remove_location]},
+    )
 
 
 def _judge_response(response: httpx.Response) -> HandlerOutcome:

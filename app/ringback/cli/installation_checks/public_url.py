@@ -81,13 +81,10 @@ async def check_public_paths(settings: Settings) -> list[Finding]:
         return []
     async with open_public_http(settings, settings.process_url) as http:
         try:
-            faults = [
-                await _check_document(http, settings.base_url),
-                await _check_resume_url(http, settings.base_url),
-                await _check_metadata(http, settings),
-            ]
+            faults = [await _check_document(http, settings.base_url)]
         except httpx.HTTPError:
             return []  # the finding about the public URL says so
+        faults += [await _check_resume_url(http, settings.base_url), await _check_metadata(http, settings)]
     found = [fault for fault in faults if fault]
     if found:
         return [Finding(ABOUT, False, " ".join(found))]
@@ -113,11 +110,13 @@ def _read_named_url(response: httpx.Response) -> str | None:
 async def _check_resume_url(http: httpx.AsyncClient, base_url: str) -> str:
     """Without a key and a token, the service responds with a problem, whose type leads to its meaning."""
     url = f"{base_url}/v1/resume"
-    refusal = await http.post(url, json={})
-    if refusal.headers.get("content-type") != PROBLEM_MEDIA_TYPE:
-        return f"POST {url} gets {refusal.status_code}, and not from Ringback. Let the proxy send every method."
+    refusal = await _request(http, "POST", url, json={})
+    if refusal is None or refusal.headers.get("content-type") != PROBLEM_MEDIA_TYPE:
+        said = "no response" if refusal is None else f"{refusal.status_code}, and not from Ringback"
+        return f"POST {url} gets {said}. Let the proxy send every method."
     type_url = urljoin(url, str(_parse_object(refusal).get("type")))
-    if (await http.get(type_url)).status_code != HTTPStatus.OK:
+    found = await _request(http, "GET", type_url)
+    if found is None or found.status_code != HTTPStatus.OK:
         return f"{type_url}, the type of a problem, leads elsewhere. Set the same RINGBACK_PUBLIC_URL for the service."
     return ""
 
@@ -127,10 +126,18 @@ async def _check_metadata(http: httpx.AsyncClient, settings: Settings) -> str:
     if resource is None:
         return ""
     url = resource.metadata_url(MCP_RESOURCE)
-    named = _parse_object(await http.get(url)).get("resource")
-    if named == resource.resource_url(MCP_RESOURCE):
+    response = await _request(http, "GET", url)
+    if response is not None and _parse_object(response).get("resource") == resource.resource_url(MCP_RESOURCE):
         return ""
     return f"OAuth clients look at {url}, which is not this service's. Let the proxy send this path to it too."
+
+
+async def _request(http: httpx.AsyncClient, method: str, url: str, **content: Any) -> httpx.Response | None:
+    """The response; None if there is none, as for `about:blank`, which other services name as the type of their problems."""
+    try:
+        return await http.request(method, url, **content)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return None
 
 
 def _parse_object(response: httpx.Response) -> dict[str, Any]:

@@ -23,11 +23,6 @@ class ReceiverCheck:
     case: CheckCase
     run: Run
 
-    @property
-    def expects_refusal(self) -> bool:
-        """Whether any 4xx passes, as the case's expectation says."""
-        return "4xx" in self.case.expectation
-
     async def check(self, probe: ReceiverProbe) -> CheckResult:
         ok, observed = await self.run(probe)
         return judge(self.case, ok, observed)

@@ -5,11 +5,11 @@ import json
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
 
+from ringback.cli.unread_headers import refuse_cookies, remove_location
 from ringback.client.arguments import is_on_this_machine
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 
@@ -150,25 +150,20 @@ class ReceiverProbe:
 def create_http_client(user_agent: str, url: str) -> httpx.AsyncClient:
     """A client that keeps no cookies and does not read where a redirect leads, as no sender of callbacks does.
 
-    httpx reads both, and raises errors of its own for those that it cannot read. It uses the proxies of the environment, unless
-    the receiver is on this machine: a proxy would look for it on its own.
+    It uses the proxies of the environment, unless the receiver is on this machine: a proxy would look for it on its own.
     """
     return httpx.AsyncClient(
         trust_env=not is_on_this_machine(url),
         timeout=ANSWER_SECONDS,
         headers={"user-agent": user_agent},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        event_hooks={"response": [_remove_location]},
+        cookies=refuse_cookies(),
+        event_hooks={"response": [remove_location]},
         follow_redirects=False,
     )
 
 
 def encode(body: bytes | Mapping[str, Any]) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-
-
-async def _remove_location(response: httpx.Response) -> None:
-    response.headers.pop("location", None)
 
 
 async def _read_bounded(response: httpx.Response) -> bytes:

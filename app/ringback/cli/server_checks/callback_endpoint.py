@@ -30,7 +30,8 @@ class CallbackEndpoint:
         self.port = port
         self.is_public = is_public
         """Whether a URL was given that reaches this endpoint from elsewhere."""
-        self.connection_count = 0
+        self.unreadable_connections = 0
+        """Those that brought no request: a TLS client's, for example, because this endpoint speaks HTTP."""
         self._posts_kept = 0
         self._bytes_kept = 0
         self._run = secrets.token_hex(4)
@@ -71,12 +72,15 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
         endpoint = CallbackEndpoint(base_url, port, is_public=public_url is not None)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            endpoint.connection_count += 1
+            post = None
             with suppress(InvalidHttpRequest):
-                if (post := await _read_post(reader)) is not None:
-                    response = endpoint.receive(post)
-                    writer.write(encode_response(response.status, _encode_headers(response), response.body))
-                    await writer.drain()
+                post = await _read_post(reader)
+            if post is None:
+                endpoint.unreadable_connections += 1
+                return
+            response = endpoint.receive(post)
+            writer.write(encode_response(response.status, _encode_headers(response), response.body))
+            await writer.drain()
 
         async with accept_connections(serve, listener, cancels_open=True):
             yield endpoint

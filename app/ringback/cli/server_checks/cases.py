@@ -70,10 +70,8 @@ class ServerCase:
             return CheckResult(case=self.case, verdict=CheckVerdict.WARNED, observed=str(deviation))
         except Untestable as missing:
             return untestable(self.case, str(missing))
-        except UNREADABLE_RESPONSE as error:
-            return violated(self.case, f"a response has a form that cannot be read: {type(error).__name__}: {error}")
-        except FAILED_REQUEST as error:
-            return violated(self.case, f"the HTTP request failed: {type(error).__name__}: {error}")
+        except (*UNREADABLE_RESPONSE, *FAILED_REQUEST) as error:
+            return violated(self.case, describe_failure(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,16 @@ class Chapter:
             return check
 
         return add
+
+
+def describe_failure(error: Exception) -> str:
+    """What one of `UNREADABLE_RESPONSE` or `FAILED_REQUEST` says about the server, for a report."""
+    failed = (
+        "a response has a form that cannot be read"
+        if isinstance(error, UNREADABLE_RESPONSE)
+        else "the HTTP request failed"
+    )
+    return f"{failed}: {type(error).__name__}: {error}"
 
 
 def expect(condition: bool, observed: str) -> None:

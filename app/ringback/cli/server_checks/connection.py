@@ -4,6 +4,7 @@ The checks need what an SDK hides: fields that it drops, comments on a stream, t
 """
 
 import asyncio
+import base64
 import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -59,10 +60,11 @@ class McpConnection:
         return await self.request("server/discover", {}, era=Era.MODERN)
 
     async def initialize(self) -> Reply:
-        """The legacy handshake. Later legacy requests use its session."""
+        """The legacy handshake. Later legacy requests use its session, and that of an earlier handshake ends."""
         params = {"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO}
+        await self.close()
         self._session = {}
-        reply, headers = await self._send(self._build("initialize", params, Era.LEGACY, declares_events=False))
+        reply, headers = await self._send(self._build("initialize", params, Era.LEGACY))
         if reply.has_result:
             self._session = {"mcp-protocol-version": reply.result.get("protocolVersion", LEGACY_VERSION)}
             if session := headers.get("mcp-session-id"):
@@ -70,11 +72,9 @@ class McpConnection:
             await self._notify("notifications/initialized")
         return reply
 
-    async def request(
-        self, method: str, params: Mapping[str, Any], *, era: Era | None = None, declares_events: bool = False
-    ) -> Reply:
+    async def request(self, method: str, params: Mapping[str, Any], *, era: Era | None = None) -> Reply:
         """Send a request and read its response. Raises `httpx.HTTPError`."""
-        reply, _ = await self._send(self._build(method, params, era or self.era, declares_events=declares_events))
+        reply, _ = await self._send(self._build(method, params, era or self.era))
         return reply
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class McpConnection:
         self, method: str, params: Mapping[str, Any], *, request_id: int | str | None = None
     ) -> AsyncGenerator[MessageStream]:
         """Send a request and collect the frames of its response. At the end of the context the connection is closed."""
-        request = self._build(method, params, self.era, declares_events=False, request_id=request_id)
+        request = self._build(method, params, self.era, request_id=request_id)
         stream = MessageStream(json.loads(request.content)["id"], asyncio.get_running_loop().time())
         reading = asyncio.create_task(self._read_stream(request, stream))
         try:
@@ -111,26 +111,19 @@ class McpConnection:
                 )
 
     def _build(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        era: Era,
-        *,
-        declares_events: bool,
-        request_id: int | str | None = None,
+        self, method: str, params: Mapping[str, Any], era: Era, *, request_id: int | str | None = None
     ) -> httpx.Request:
         body: Json = {"jsonrpc": "2.0", "id": next(self._ids) if request_id is None else request_id, "method": method}
         if era is Era.LEGACY:
             return self._post({**body, "params": dict(params)}, self._session)
-        declared: Json = {"extensions": {EVENTS_EXTENSION: {}}} if declares_events else {}
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
             "io.modelcontextprotocol/clientInfo": CLIENT_INFO,
-            "io.modelcontextprotocol/clientCapabilities": declared,
+            "io.modelcontextprotocol/clientCapabilities": {},
         }
         headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
         if method == "tools/call":
-            headers["mcp-name"] = str(params["name"])
+            headers["mcp-name"] = _encode_header_value(str(params["name"]))
         return self._post({**body, "params": {**params, "_meta": meta}}, headers)
 
     def _post(self, body: Json, headers: Mapping[str, str]) -> httpx.Request:
@@ -141,25 +134,34 @@ class McpConnection:
 
     async def _send_unread(self, request: httpx.Request) -> None:
         """Send a request whose response has no body that matters, so that an endless one is not read."""
-        await (await self._http.send(request, stream=True)).aclose()
+        async with self._limit_time(request):
+            await (await self._http.send(request, stream=True)).aclose()
 
     async def _send(self, request: httpx.Request) -> tuple[Reply, httpx.Headers]:
         stream = MessageStream(json.loads(request.content)["id"], 0.0)
-        try:
-            async with asyncio.timeout(self._reply_seconds):
-                status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
-        except TimeoutError:
-            late = f"no complete response within {self._reply_seconds:g} s"
-            raise httpx.ReadTimeout(late, request=request) from None
+        async with self._limit_time(request):
+            status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
         replies = [frame.message for frame in stream.frames if frame.message and "method" not in frame.message]
         return Reply(status=status, body=body, message=replies[-1] if replies else None), headers
 
-    async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
+    @asynccontextmanager
+    async def _limit_time(self, request: httpx.Request) -> AsyncGenerator[None]:
         try:
-            with suppress(httpx.HTTPError, StreamTooLong):
-                await self._read_response(request, stream, stops_at_reply=False)
+            async with asyncio.timeout(self._reply_seconds):
+                yield
+        except TimeoutError:
+            late = f"no complete response within {self._reply_seconds:g} s"
+            raise httpx.ReadTimeout(late, request=request) from None
+
+    async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
+        ending = ""
+        try:
+            status, body, _ = await self._read_response(request, stream, stops_at_reply=False)
+            ending = Reply(status=status, body=body, message=None).describe()
+        except (httpx.HTTPError, StreamTooLong) as error:
+            ending = f"{type(error).__name__}: {error}"
         finally:
-            stream.end()
+            stream.end(ending)
 
     async def _read_response(
         self, request: httpx.Request, stream: MessageStream, *, stops_at_reply: bool
@@ -184,6 +186,13 @@ class McpConnection:
             return response.status_code, "", response.headers
         finally:
             await response.aclose()
+
+
+def _encode_header_value(text: str) -> str:
+    """As 2026-07-28 has it: what is no plain ASCII goes in base64."""
+    if text.isascii() and text.isprintable() and text == text.strip():
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def _is_reply(frame: StreamFrame, request_id: int | str) -> bool:

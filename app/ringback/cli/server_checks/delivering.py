@@ -16,7 +16,7 @@ from ringback.cli.server_checks.callbacks import (
 )
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.message_stream import Json, Reply
-from ringback.cli.server_checks.polling import occurrences_in, poll
+from ringback.cli.server_checks.polling import occurrences_in, poll, require_occurrence
 from ringback.cli.server_checks.subject import ServerUnderTest, list_modes, make_key
 from ringback.cli.server_checks.subscribing import (
     QUERY,
@@ -88,6 +88,7 @@ async def delivered(server: ServerUnderTest) -> DeliveryRound:
     before = await _read_cursor(server, round_)
     await server.emitter.emit()
     if not await round_.acknowledging.callback.wait_for_attempts(1, server.patience.event):
+        await require_occurrence(server, round_.acknowledging.event, before)
         raise Violation(f"no delivery within {server.patience.event:.0f} s after the event was to happen")
     await round_.failing_once.callback.wait_for_attempts(2, server.patience.retry)
     await round_.redirecting.callback.wait_for_attempts(ATTEMPTS_MAX + 1, server.patience.quiet)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from ringback.cli.server_checks.cases import ImpossibleRun, Untestable
+from ringback.cli.server_checks.cases import FAILED_REQUEST, ImpossibleRun, Untestable, describe_failure
 from ringback.cli.server_checks.connection import McpConnection
 
 COMMAND_SECONDS: Final = 60.0
@@ -38,11 +38,19 @@ class ToolEmitter:
         self._has_emitted = False
 
     async def emit(self) -> None:
-        reply = await self._connection.request("tools/call", {"name": self._tool, "arguments": dict(self._arguments)})
-        if not reply.has_result or reply.result.get("isError"):
-            problem = f"the tool {json.dumps(self._tool)} that makes an event happen failed: {reply.describe()}"
+        if (failure := await self._call_tool()) is not None:
+            problem = f"the tool {json.dumps(self._tool)} that makes an event happen failed: {failure}"
             raise Untestable(problem) if self._has_emitted else ImpossibleRun(problem)
         self._has_emitted = True
+
+    async def _call_tool(self) -> str | None:
+        """Why the call failed; None if it succeeded."""
+        params = {"name": self._tool, "arguments": dict(self._arguments)}
+        try:
+            reply = await self._connection.request("tools/call", params)
+        except FAILED_REQUEST as error:
+            return describe_failure(error)
+        return reply.describe() if not reply.has_result or reply.result.get("isError") else None
 
 
 class CommandEmitter:

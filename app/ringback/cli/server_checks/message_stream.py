@@ -89,6 +89,8 @@ class MessageStream:
     opened_at: float
     frames: list[StreamFrame] = field(default_factory=list[StreamFrame])
     has_ended: bool = False
+    ending: str = ""
+    """How it ended, for a report: the HTTP response without a JSON-RPC message, or the error."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, frame: StreamFrame) -> None:
@@ -110,8 +112,9 @@ class MessageStream:
         if isinstance(message, dict):
             self.add(StreamFrame(now, message=cast("Json", message)))
 
-    def end(self) -> None:
+    def end(self, ending: str = "") -> None:
         self.has_ended = True
+        self.ending = ending
         self._changed.set()
 
     async def wait_for(

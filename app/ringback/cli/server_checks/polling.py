@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.message_stream import Json, Reply
-from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
+from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest, list_modes
 
 POLL: Final = "events/poll"
 PAUSE_SECONDS_MAX: Final = 0.5
@@ -65,6 +65,16 @@ async def poll_unknown_cursor(server: ServerUnderTest) -> Reply:
     return await poll(server, await server.require(pollable), "ringback-check-no-such-cursor")
 
 
+async def require_occurrence(server: ServerUnderTest, event: OfferedEventType, cursor: object) -> None:
+    """Raise `Untestable` if a poll shows that no such event has happened since the cursor: then none can be delivered."""
+    if isinstance(cursor, str) and "poll" in list_modes(event.descriptor):
+        reply = await poll(server, event, cursor)
+        if reply.has_result and not occurrences_in(reply):
+            raise Untestable(
+                f"a poll shows that no {event.name} happened: does the emitted event have another --event?"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class PolledEvents:
     before: str
@@ -91,6 +101,7 @@ async def polled_backlog(server: ServerUnderTest) -> PolledEvents:
 
 async def _poll_for_events(server: ServerUnderTest, count: int) -> PolledEvents:
     event = await server.require(pollable)
+    await server.require(poll_from_now)
     before = await read_position(server)
     for _ in range(count):
         await server.emitter.emit()

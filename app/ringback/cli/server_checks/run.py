@@ -5,24 +5,38 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
 
-from ringback.cli.check_report import CheckResult, violated
+from ringback.cli.check_report import CheckResult, describe_url, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
-from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
+from ringback.cli.server_checks.cases import (
+    FAILED_REQUEST,
+    UNREADABLE_RESPONSE,
+    ImpossibleRun,
+    ServerCase,
+    Untestable,
+    Violation,
+)
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.capability import declared_settings
 from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
+from ringback.cli.unread_headers import refuse_cookies
 from ringback.client.arguments import is_on_this_machine
 
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
 
+ADVICE: Final = {
+    HTTPStatus.UNAUTHORIZED: " (give --api-key or --header)",
+    HTTPStatus.FORBIDDEN: " (do these credentials have access?)",
+}
+"""What to do about the status of a handshake."""
 TYPES_SHOWN: Final = 20
 """Event types that an error lists."""
 
@@ -73,7 +87,7 @@ async def _require_events(server: ServerUnderTest) -> None:
         return
     if reply.code == METHOD_NOT_FOUND:
         raise ImpossibleRun(
-            f"{server.connection.url} offers no MCP Events: its handshake declares none, and events/list answers "
+            f"{describe_url(server.connection.url)} offers no MCP Events: its handshake declares none, and events/list answers "
             f"{reply.describe()}. Check the URL, or declare the capability"
         )
 
@@ -85,7 +99,7 @@ async def _require_chosen_type(server: ServerUnderTest) -> None:
         return
     try:
         listed = [str(each.get("name")) for each in (await server.observe(list_catalog)).descriptors]
-    except (Violation, *FAILED_REQUEST, *UNREADABLE_RESPONSE):
+    except (Violation, Untestable, *UNREADABLE_RESPONSE):
         return
     if wanted not in listed:
         shown = ", ".join(listed[:TYPES_SHOWN]) + (", …" if len(listed) > TYPES_SHOWN else "")
@@ -104,19 +118,13 @@ async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
 async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
     """Connect, listen for callbacks, and unsubscribe everything at the end."""
     async with (
-        # A proxy of the environment would look for a server of this machine on its own, and get its credentials.
-        httpx.AsyncClient(
-            timeout=REPLY_SECONDS, follow_redirects=False, trust_env=not is_on_this_machine(options.url)
-        ) as http,
+        create_http_client(options.url) as http,
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)
-        other = None
-        if options.other_credentials is not None:
-            other = await _connect(http, options, options.other_credentials)
         server = ServerUnderTest(
             connection=connection,
-            other=other,
+            other=None,
             endpoint=endpoint,
             emitter=_make_emitter(options, connection),
             read_time=_read_time,
@@ -124,9 +132,25 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             choice=options.choice,
         )
         try:
+            if options.other_credentials is not None:
+                server.other = await _connect(http, options, options.other_credentials)
             yield server
         finally:
             await _close(server)
+
+
+def create_http_client(url: str) -> httpx.AsyncClient:
+    """It waits for a silent stream for as long as the checks do. A response to a request has the limit of its connection.
+
+    It keeps no cookies, which would make one principal of all that it sends requests for. A proxy of the environment would
+    look for a server of this machine on its own, and get its credentials.
+    """
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(REPLY_SECONDS, read=None),
+        follow_redirects=False,
+        trust_env=not is_on_this_machine(url),
+        cookies=refuse_cookies(),
+    )
 
 
 async def _close(server: ServerUnderTest) -> None:
@@ -154,12 +178,12 @@ async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Ma
                 reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
             if reply.has_result:
                 return connection
-            answers.append(f"{era}: {reply.describe()}")
+            answers.append(f"{era}: {reply.describe()}{ADVICE.get(reply.status, '')}")
         except TimeoutError:
             answers.append(f"{era}: no response within {options.patience.handshake:g} s")
         except (*FAILED_REQUEST, *UNREADABLE_RESPONSE) as error:
             answers.append(f"{era}: {type(error).__name__}: {error}")
-    raise ServerUnreachable(f"{options.url} answered no handshake of MCP: {'; '.join(answers)}")
+    raise ServerUnreachable(f"{describe_url(options.url)} answered no handshake of MCP: {'; '.join(answers)}")
 
 
 def _make_emitter(options: RunOptions, connection: McpConnection) -> Emitter:

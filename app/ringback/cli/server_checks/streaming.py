@@ -2,12 +2,13 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
-from ringback.cli.server_checks.cases import Untestable, Violation
+from ringback.cli.server_checks.cases import Untestable, Violation, expect, fail
 from ringback.cli.server_checks.connection import SUBSCRIPTION_ID_KEY
 from ringback.cli.server_checks.message_stream import Json, MessageStream, Reply, StreamFrame, as_object
-from ringback.cli.server_checks.polling import pollable, polled_event
+from ringback.cli.server_checks.polling import pollable, polled_event, require_occurrence
 from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 
 STREAM: Final = "events/stream"
@@ -33,8 +34,14 @@ class StreamRound:
     active: StreamFrame
     event: StreamFrame | None
     heartbeat: StreamFrame | None
-    no_event: str
+    no_event: Untestable | Violation
     """Why there is no event."""
+
+    @property
+    def longest_silence(self) -> float:
+        """In seconds, between two frames, and before the first and after the last."""
+        times = [self.opened_at, *(frame.at for frame in self.frames), self.ended_at]
+        return max(later - earlier for earlier, later in pairwise(times))
 
 
 async def streamable(server: ServerUnderTest) -> OfferedEventType:
@@ -50,7 +57,7 @@ async def opened_stream(server: ServerUnderTest) -> StreamRound:
     event = await server.require(streamable)
     async with server.connection.open_stream(STREAM, build_params(event)) as stream:
         active = await await_active(server, stream)
-        occurrence, no_event = await _await_event(server, stream)
+        occurrence, no_event = await _await_event(server, stream, event, active)
         start = len(stream.frames)
         heartbeat = next((frame for frame in stream.frames if frame.method == HEARTBEAT), None)
         heartbeat = heartbeat or await stream.wait_for_method(HEARTBEAT, server.patience.heartbeat, start=start)
@@ -64,25 +71,37 @@ async def await_active(server: ServerUnderTest, stream: MessageStream) -> Stream
     if active is None:
         reply = await stream.wait_for_reply(0)
         seen = reply.describe() if reply else [frame.method or frame.comment for frame in stream.frames[:FRAMES_SHOWN]]
-        raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or 'nothing'}")
+        raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or stream.ending or 'nothing'}")
     return active
 
 
-async def _await_event(server: ServerUnderTest, stream: MessageStream) -> tuple[StreamFrame | None, str]:
+async def _await_event(
+    server: ServerUnderTest, stream: MessageStream, event: OfferedEventType, active: StreamFrame
+) -> tuple[StreamFrame | None, Untestable | Violation]:
+    """The event that is made to happen, and what it means if there is none."""
     try:
         await server.emitter.emit()
+        frame = await stream.wait_for_method(EVENT, server.patience.event)
+        if frame is None:
+            await require_occurrence(server, event, active.params.get("cursor"))
     except Untestable as missing:
-        return None, str(missing)
-    event = await stream.wait_for_method(EVENT, server.patience.event)
-    return event, f"no {EVENT} within {server.patience.event:.0f} s after it was to happen"
+        return None, missing
+    return frame, Violation(f"no {EVENT} within {server.patience.event:.0f} s after it was to happen")
 
 
-async def refused_stream(server: ServerUnderTest) -> tuple[Reply | None, list[StreamFrame]]:
-    """A stream of a name that is not served: its response, and its frames."""
+async def refused_stream(server: ServerUnderTest) -> Reply:
+    """The response to a stream of a name that is not served."""
     await server.require(streamable)
     params: Json = {"name": "ringback.check.no_such_event", "arguments": {}, "cursor": None}
     async with server.connection.open_stream(STREAM, params) as stream:
-        return await stream.wait_for_reply(server.patience.active), list(stream.frames)
+        return await await_refusal(server, stream)
+
+
+async def await_refusal(server: ServerUnderTest, stream: MessageStream) -> Reply:
+    """The JSON-RPC response in place of a stream."""
+    reply = await stream.wait_for_reply(server.patience.active)
+    expect(not any(frame.method == ACTIVE for frame in stream.frames), "the stream was confirmed")
+    return reply or fail(stream.ending or f"no response within {server.patience.active:.0f} s")
 
 
 async def text_id_stream(server: ServerUnderTest) -> StreamFrame:

@@ -5,23 +5,31 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast
 
 from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
-from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, Untestable, Violation
+from ringback.cli.server_checks.cases import (
+    FAILED_REQUEST,
+    UNREADABLE_RESPONSE,
+    Untestable,
+    Violation,
+    describe_failure,
+)
 from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
+from ringback.cli.server_checks.rules import ERROR_CODES
 
 T = TypeVar("T")
 
 MODES: Final = ("poll", "push", "webhook")
 OBSERVATION_SECONDS: Final = 150.0
 """For one observation: a dozen subscribes, an event, and the retry of a delivery, each with its own limit."""
-PAGES_MAX: Final = 20
-"""Pages of events/list that a run reads. A server with more repeats itself."""
+PAGES_MAX: Final = 100
+"""Pages of events/list that a run reads."""
 
 
 class Absent:
@@ -89,7 +97,9 @@ class Catalog:
     """The pages of events/list."""
 
     pages: list[Reply]
-    has_repeated_cursor: bool
+    has_repeated_cursor: bool = False
+    is_complete: bool = True
+    """False if the list goes on after `PAGES_MAX` pages."""
 
     @property
     def descriptors(self) -> list[Json]:
@@ -112,7 +122,7 @@ class ServerUnderTest:
     """Of all refusals of this run, except those of JSON-RPC itself."""
     _observations: dict[object, "asyncio.Task[Any]"] = field(default_factory=dict[object, "asyncio.Task[Any]"])
     _subscribed: list[tuple[McpConnection, Json]] = field(default_factory=list[tuple[McpConnection, Json]])
-    """The subscriptions to end after the run: whose they are, and their keys."""
+    """The subscriptions that there may be, to end after the run: whose they are, and their keys."""
 
     async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """What this observation saw; it is made once in a run. Raises what it raised."""
@@ -126,6 +136,8 @@ class ServerUnderTest:
                 return await observation(self)
         except TimeoutError:
             raise Violation(f"the server did not finish within {OBSERVATION_SECONDS:.0f} s") from None
+        except (*UNREADABLE_RESPONSE, *FAILED_REQUEST) as error:
+            raise Violation(describe_failure(error)) from None
 
     async def require(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """The same for cases about something else: what the observation finds wrong makes them untestable."""
@@ -134,14 +146,16 @@ class ServerUnderTest:
         except Violation as violation:
             raise Untestable(f"needs what failed: {violation}") from None
 
-    async def request(self, method: str, params: Mapping[str, Any], *, declares_events: bool = False) -> Reply:
-        reply = await self.connection.request(
-            method,
-            {name: value for name, value in params.items() if value is not ABSENT},
-            declares_events=declares_events,
-        )
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, connection: McpConnection | None = None
+    ) -> Reply:
+        """Send a request, on the connection of the run unless another one is named. Raises `Untestable` at a limit."""
+        present = {name: value for name, value in params.items() if value is not ABSENT}
+        reply = await (connection or self.connection).request(method, present)
         if reply.code is not None:
             self.error_codes.add(reply.code)
+        if reply.status == HTTPStatus.TOO_MANY_REQUESTS or reply.code in ERROR_CODES["ResourceExhausted"]:
+            raise Untestable(f"the server's limit is below what a run needs: {reply.describe()}")
         return reply
 
     async def subscribe(self, event: OfferedEventType, callback: CallbackRecorder, **changes: Any) -> Reply:
@@ -155,16 +169,17 @@ class ServerUnderTest:
             "cursor": None,
             **changes,
         }
-        reply = await self.request("events/subscribe", params)
-        return self._note_subscription(self.connection, params, reply)
+        return await self.subscribe_as(self.connection, params)
 
     async def subscribe_as(self, connection: McpConnection, params: Mapping[str, Any]) -> Reply:
-        """Subscribe as another principal, or as none."""
-        return self._note_subscription(connection, params, await connection.request("events/subscribe", params))
-
-    def _note_subscription(self, connection: McpConnection, params: Mapping[str, Any], reply: Reply) -> Reply:
-        if reply.has_result and (known := (connection, make_key(params))) not in self._subscribed:
-            self._subscribed.append(known)
+        """Subscribe as another principal, or as none. Whatever the server has not refused is ended after the run."""
+        known = connection, make_key(params)
+        is_new = known not in self._subscribed
+        if is_new:
+            self._subscribed.append(known)  # before the request, because its response may be lost
+        reply = await self.request("events/subscribe", params, connection=connection)
+        if is_new and reply.error:
+            self._subscribed.remove(known)
         return reply
 
     async def close(self) -> None:
@@ -238,6 +253,6 @@ async def list_catalog(server: ServerUnderTest) -> Catalog:
         pages.append(page)
         cursor = page.result.get("nextCursor")
         if not isinstance(cursor, str) or cursor in seen:
-            return Catalog(pages, isinstance(cursor, str))
+            return Catalog(pages, has_repeated_cursor=isinstance(cursor, str))
         seen.add(cursor)
-    return Catalog(pages, has_repeated_cursor=True)
+    return Catalog(pages, is_complete=False)

@@ -1,7 +1,8 @@
 """What the messages of one client share: the endpoint, the headers and the session."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
@@ -14,6 +15,10 @@ from ringback.domain.clock import Clock
 
 T = TypeVar("T")
 
+CALLS_MAX: Final = 128
+"""Calls on their way at once. Each has a connection, and the service allows an address 256 by default, for all clients of a
+machine together."""
+
 
 class ServiceConnection:
     def __init__(self, endpoint: ServiceEndpoint, *, clock: Clock, patience: Patience) -> None:
@@ -21,6 +26,7 @@ class ServiceConnection:
         self.headers = RequestHeaders()
         self.session = BridgedSession(endpoint, self.headers)
         self.clock = clock
+        self.call_permits = asyncio.Semaphore(CALLS_MAX)
         self._patience = patience
         self._started_at = clock.monotonic()
 

@@ -44,7 +44,7 @@ class SessionStream:
         self._was_open = False
 
     async def run(self) -> None:
-        """Follow the stream until cancelled, or until the service says that it has no such stream."""
+        """Follow the stream until cancelled, or until the session has no id. A refused stream is tried again."""
         while self._session.id is not None:
             session_id = self._session.id
             try:

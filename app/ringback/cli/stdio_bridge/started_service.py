@@ -55,15 +55,18 @@ class StartedService:
         """A process that was stopped, or whose event loop is blocked, accepts connections and responds to nothing."""
         task = asyncio.ensure_future(sending)
         try:
-            while not await self._ends_within(task, SILENCE_SECONDS):
-                running = self._starter.find_running()
-                if running is not None and not await self._probe(running.url) and not task.done():
-                    raise NoResponse(self._describe_hung(running), is_hung=True)
-            return await task
-        finally:
-            task.cancel()
+            await self._wait_until_done(task)
+        except BaseException:
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([task])
+                await _abandon(task)
+            raise
+        return await task
+
+    async def _wait_until_done(self, task: "asyncio.Task[httpx2.Response]") -> None:
+        while not await self._ends_within(task, SILENCE_SECONDS):
+            running = self._starter.find_running()
+            if running is not None and not await self._probe(running.url) and not task.done():
+                raise NoResponse(self._describe_hung(running), is_hung=True)
 
     async def _ends_within(self, task: "asyncio.Task[httpx2.Response]", seconds: float) -> bool:
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
@@ -79,6 +82,14 @@ class StartedService:
             f"Its log: {self._starter.log_path}. If it stays so, end it: kill -9 {running.pid}. The next request starts it "
             "again."
         )
+
+
+async def _abandon(sending: "asyncio.Task[httpx2.Response]") -> None:
+    """End the request. A response that came meanwhile is closed: its connection tells the service that its client is there."""
+    sending.cancel()
+    await asyncio.wait([sending])
+    if not sending.cancelled() and sending.exception() is None:
+        await sending.result().aclose()
 
 
 async def is_responsive(url: str) -> bool:

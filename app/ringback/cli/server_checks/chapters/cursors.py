@@ -83,7 +83,7 @@ async def check_quiet(server: ServerUnderTest) -> str:
     f"{_SOURCE}: a cursor is a position, and polling keeps no state",
 )
 async def check_resumes(server: ServerUnderTest) -> str:
-    seen = await server.require(polled_event)
+    seen = await server.observe(polled_event)
     wanted = seen.occurrences[0].get("eventId")
     again = await poll(server, await server.require(pollable), seen.before)
     ids = [each.get("eventId") for each in occurrences_in(again)]

@@ -9,7 +9,7 @@ from ringback.cli.server_checks.arguments import make_mistyped_arguments
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
 from ringback.cli.server_checks.rules import ERROR_CODES, INVALID_PARAMS, SERVER_RANGE, require_error
-from ringback.cli.server_checks.subject import ServerUnderTest, list_catalog, list_modes
+from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest, list_catalog, list_modes
 
 CHAPTER: Final = Chapter("errors")
 _SOURCE: Final = "Events (SEP-3415), Errors"
@@ -160,7 +160,6 @@ CHAPTER.needs_fixture(
 
 
 async def _request_mode(server: ServerUnderTest, name: str, mode: str, arguments: Json) -> Reply:
-    callback = server.endpoint.add_callback()
-    delivery = {"delivery": {"mode": "webhook", "url": callback.url, "secret": callback.secret}}
-    extra = delivery if mode == "webhook" else {}
-    return await server.request(METHODS[mode], {"name": name, "arguments": arguments, "cursor": None, **extra})
+    if mode == "webhook":
+        return await server.subscribe(OfferedEventType({"name": name}, arguments), server.endpoint.add_callback())
+    return await server.request(METHODS[mode], {"name": name, "arguments": arguments, "cursor": None})

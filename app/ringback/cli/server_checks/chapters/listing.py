@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from ringback.cli.check_report import CheckLevel
-from ringback.cli.server_checks.cases import Chapter, Untestable, expect
+from ringback.cli.server_checks.arguments import make_arguments
+from ringback.cli.server_checks.cases import UNREADABLE_RESPONSE, Chapter, Untestable, expect
 from ringback.cli.server_checks.message_stream import Json
 from ringback.cli.server_checks.rules import INVALID_PARAMS
 from ringback.cli.server_checks.subject import ABSENT, MODES, Catalog, ServerUnderTest, list_catalog
@@ -44,6 +45,8 @@ async def check_pagination(server: ServerUnderTest) -> str:
         raise Untestable("the list is one page")
     expect(all(isinstance(cursor, str) and cursor for cursor in cursors), f"nextCursor is {cursors!r}")
     expect(not catalog.has_repeated_cursor, "a nextCursor came twice")
+    if not catalog.is_complete:
+        raise Untestable(f"the list goes on after {len(catalog.pages)} pages")
     return f"{len(catalog.pages)} pages"
 
 
@@ -84,11 +87,11 @@ async def check_delivery(server: ServerUnderTest) -> str:
 
 @CHAPTER.must(
     "descriptor-input-schema",
-    "`inputSchema` is an object",
+    "`inputSchema` is an object that can be read as a JSON Schema",
     f"{_SOURCE}: `inputSchema` is the JSON Schema of the subscription's arguments",
 )
 async def check_input_schema(server: ServerUnderTest) -> str:
-    return await _check_each(server, "inputSchema", _is_object)
+    return await _check_each(server, "inputSchema", _is_readable_schema)
 
 
 @CHAPTER.must(
@@ -155,6 +158,16 @@ def _is_text(value: object) -> bool:
 
 def _is_object(value: object) -> bool:
     return isinstance(value, dict)
+
+
+def _is_readable_schema(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    try:
+        make_arguments(cast("Json", value))
+    except UNREADABLE_RESPONSE:
+        return False
+    return True
 
 
 def _is_object_or_absent(value: object) -> bool:

@@ -73,7 +73,7 @@ async def check_repeat(server: ServerUnderTest) -> str:
 
 @CHAPTER.must(
     "unsubscribe-foreign-not-found",
-    "Another principal's unsubscribe of the key is refused with NotFound, and ends nothing",
+    "Another principal's unsubscribe of the key is refused with NotFound",
     f"{_SOURCE}: the principal is part of the key",
 )
 async def check_foreign(server: ServerUnderTest) -> str:

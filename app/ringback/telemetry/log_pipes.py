@@ -1,0 +1,76 @@
+"""Log lines to a pipe or a socket, whose reader may stop reading: then lines are lost, and the process serves on.
+
+A write to a full pipe would stop the event loop, and with it every call and callback, until somebody reads.
+"""
+
+import logging
+import os
+import select
+import stat
+import sys
+from typing import Final, TextIO
+
+PATIENCE_MILLISECONDS: Final = 100
+"""How long a line waits for a reader that is behind. The event loop waits with it."""
+IMPATIENT_SECONDS: Final = 10.0
+"""After a wait in vain, lines are lost without a wait for this time."""
+
+log = logging.getLogger(__name__)
+
+
+def create_log_handler(stream: TextIO) -> logging.Handler:
+    """A handler of this stream that does not block for longer than the patience, if it is a pipe or a socket."""
+    if sys.platform == "win32" or not _is_pipe(stream):
+        return logging.StreamHandler(stream)
+    return PipeHandler(stream)
+
+
+class PipeHandler(logging.Handler):
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._descriptor = stream.fileno()
+        self._encoding = stream.encoding
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLOUT)
+        self._impatient_until = 0.0
+        self._lost_lines = 0
+        self._is_line_open = False
+        """The beginning of a lost line was written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._lost_lines and self._poll.poll(0):
+            lost, self._lost_lines = self._lost_lines, 0
+            log.warning("log.lines_lost", extra={"lines": lost})
+        try:
+            line = f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
+            if not self._write(line, record.created):
+                self._lost_lines += 1
+        except Exception:  # noqa: BLE001 - the convention of handlers: an error of a log line ends nothing
+            self.handleError(record)
+
+    def _write(self, line: bytes, now: float) -> bool:
+        """Whether the whole line was written. A pipe that is not full takes `PIPE_BUF` bytes without blocking."""
+        if self._is_line_open:
+            line = b"\n" + line
+        for start in range(0, len(line), select.PIPE_BUF):
+            if not self._wait_until_writable(now):
+                return False
+            os.write(self._descriptor, line[start : start + select.PIPE_BUF])
+            self._is_line_open = True
+        self._is_line_open = False
+        return True
+
+    def _wait_until_writable(self, now: float) -> bool:
+        if self._poll.poll(PATIENCE_MILLISECONDS if now >= self._impatient_until else 0):
+            return True
+        if now >= self._impatient_until:
+            self._impatient_until = now + IMPATIENT_SECONDS
+        return False
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # a stream without a descriptor, or none
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
