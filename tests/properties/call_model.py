@@ -53,14 +53,18 @@ class CallModel:
         """Whether its next runner sends it, or its last round, again."""
         return self.dispatched and self.handle in (None, ROUND) and self.rerun and not self.cancel
 
+    def is_lost(self, *, is_handed_back: bool) -> bool:
+        """Whether its tool may have run and is not run again."""
+        if self.runs_again:
+            return self.runs >= RUNS_MAX and not is_handed_back
+        return self.dispatched and not self.handle
+
     def is_unattended(self, *, is_handed_back: bool) -> None:
         """Its runner is gone: it died, or handed the call back."""
         self.unsent = False
         if not self.dispatched and self.cancel:
             self.end("cancelled")
-        elif self.dispatched and not self.handle and not self.runs_again:
-            self.end("unknown")
-        elif self.runs_again and self.runs >= RUNS_MAX and not is_handed_back:
+        elif self.is_lost(is_handed_back=is_handed_back):
             self.end("unknown")
         else:
             self.is_queued_again(is_handed_back=is_handed_back)
