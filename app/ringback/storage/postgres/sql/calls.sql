@@ -67,13 +67,17 @@ FROM (
 JOIN calls ON calls.id = found.id
 ORDER BY calls.id DESC;
 
+-- Only the index of the session has this order. With `client_session_id = …` the index of the principal has it too, and PostgreSQL
+-- may read the calls of all its sessions along that. The next two pages are ordered so for the same reason.
 -- name: page_of_session
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
-        WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before::text, '~')
-        ORDER BY id DESC LIMIT :scan
+        WHERE principal = :principal AND client_session_id <= :client_session_id
+            AND (client_session_id, id) >= (:client_session_id, :first_id)
+            AND (client_session_id, id) < (:client_session_id, coalesce(:before::text, '~'))
+        ORDER BY client_session_id DESC, id DESC LIMIT :scan
     ) AS scanned
     WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
@@ -88,8 +92,10 @@ SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
-        WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before::text, '~')
-        ORDER BY id DESC LIMIT :scan
+        WHERE principal = :principal AND correlation_id <= :correlation_id
+            AND (correlation_id, id) >= (:correlation_id, :first_id)
+            AND (correlation_id, id) < (:correlation_id, coalesce(:before::text, '~'))
+        ORDER BY correlation_id DESC, id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
         -- include: of_upstream_tool_outcomes_and_attempts
@@ -103,8 +109,10 @@ SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, outcome, upstream, tool, runs FROM calls
-        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before::text, '~')
-        ORDER BY id DESC LIMIT :scan
+        WHERE principal = :principal AND status <= :status AND status <> 'completed'
+            AND (status, id) >= (:status, :first_id)
+            AND (status, id) < (:status, coalesce(:before::text, '~'))
+        ORDER BY status DESC, id DESC LIMIT :scan
     ) AS scanned
     WHERE TRUE
         -- include: of_upstream_tool_outcomes_and_attempts
@@ -257,18 +265,21 @@ SELECT id FROM calls WHERE id >= :first_id AND id < coalesce(:before::text, '~')
 
 -- name: end_of_page_of_session
 SELECT id FROM calls
-WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before::text, '~')
-ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+WHERE principal = :principal AND client_session_id <= :client_session_id
+    AND (client_session_id, id) >= (:client_session_id, :first_id) AND (client_session_id, id) < (:client_session_id, coalesce(:before::text, '~'))
+ORDER BY client_session_id DESC, id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_correlation
 SELECT id FROM calls
-WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before::text, '~')
-ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+WHERE principal = :principal AND correlation_id <= :correlation_id
+    AND (correlation_id, id) >= (:correlation_id, :first_id) AND (correlation_id, id) < (:correlation_id, coalesce(:before::text, '~'))
+ORDER BY correlation_id DESC, id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_status
 SELECT id FROM calls
-WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before::text, '~')
-ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+WHERE principal = :principal AND status <= :status AND status <> 'completed'
+    AND (status, id) >= (:status, :first_id) AND (status, id) < (:status, coalesce(:before::text, '~'))
+ORDER BY status DESC, id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_unsuccessful
 SELECT id FROM calls

@@ -107,9 +107,12 @@ DELETE FROM sign_ins USING (
 ) AS erased
 WHERE sign_ins.id = erased.id;
 
+-- Only the index of the principal has this order, as in `erased_rows.newer_of_principal`.
 -- name: delete_portal_links
 DELETE FROM portal_links USING (
-    SELECT id FROM portal_links WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+    SELECT id FROM portal_links
+    WHERE principal <= :principal AND (principal, id) > (:principal, '') AND created_at <= :until
+    ORDER BY principal, id LIMIT :limit
 ) AS erased
 WHERE portal_links.id = erased.id;
 

@@ -65,20 +65,27 @@ SELECT 1 AS found WHERE :until < (
     WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
 );
 
+-- Only the indexes of the principal have these orders ('~' sorts after every id). With `principal = …` the primary keys have them
+-- too, and PostgreSQL may read the rows of all principals along those.
 -- There may be many MCP sessions. Those of before are deleted before an erasure waits, so the first of them tell.
 -- name: newer_of_principal
 SELECT 1 AS found WHERE :until < (
-    SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT 1
+    SELECT created_at FROM calls WHERE principal >= :principal AND (principal, id) < (:principal, '~')
+    ORDER BY principal DESC, id DESC LIMIT 1
 ) OR :until < (
-    SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT 1
+    SELECT created_at FROM webhooks WHERE principal >= :principal AND (principal, id) < (:principal, '~')
+    ORDER BY principal DESC, id DESC LIMIT 1
 ) OR :until < (
     SELECT max(created_at) FROM subscriptions WHERE principal = :principal
 ) OR :until < (
-    SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
+    SELECT created_at FROM api_keys WHERE principal >= :principal AND (principal, id) < (:principal, '~')
+    ORDER BY principal DESC, id DESC LIMIT 1
 ) OR :until < (
-    SELECT created_at FROM sign_ins WHERE principal = :principal ORDER BY id DESC LIMIT 1
+    SELECT created_at FROM sign_ins WHERE principal >= :principal AND (principal, id) < (:principal, '~')
+    ORDER BY principal DESC, id DESC LIMIT 1
 ) OR :until < (
-    SELECT created_at FROM portal_links WHERE principal = :principal ORDER BY id DESC LIMIT 1
+    SELECT created_at FROM portal_links WHERE principal >= :principal AND (principal, id) < (:principal, '~')
+    ORDER BY principal DESC, id DESC LIMIT 1
 ) OR :until < (
     SELECT max(created_at) FROM (SELECT created_at FROM mcp_sessions WHERE principal = :principal LIMIT 200) AS first_sessions
 ) OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal AND obtained_at > :until)
