@@ -13,6 +13,8 @@ MEMBERS_MAX: Final = 100_000
 """Names in the objects of one request. A member takes four times as long as an item of a list."""
 _VALUE_SIGNS: Final = b",[{"
 """A value stands after each of them, or none if the list or object is empty."""
+_SIGN_BYTES: Final = 32
+"""What the decoded value after one of them takes beside its text; an empty object has two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,11 @@ class JsonSize:
 def estimate_size(text: bytes) -> JsonSize:
     """At least the size: punctuation in strings counts, too."""
     return JsonSize(len(text) - len(text.translate(None, _VALUE_SIGNS)), text.count(b":"))
+
+
+def estimate_decoded_bytes(text: bytes) -> int:
+    """The memory that a text takes with its values: about right for objects, too much for numbers."""
+    return len(text) + _SIGN_BYTES * estimate_size(text).values
 
 
 def is_excessive(text: bytes) -> bool:
