@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain import jsontext
+from ringback.domain import json_size, jsontext
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
+ERROR_DECODED_BYTES_MAX: Final = 256 * 1024
+"""The memory that its values take, because each read of a call decodes it: six thousand values, in a millisecond."""
 PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
 """Progress goes to webhooks and screens: a sentence, not a report."""
 _OMITTED_IF_NULL: Final = frozenset({"_meta", "isError"})
@@ -38,6 +40,7 @@ def repair_result(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
-        return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
+        text = jsontext.dumps(error)
     except TypeError:
         return False
+    return len(text) <= ERROR_BYTES_MAX and json_size.estimate_decoded_bytes(text) <= ERROR_DECODED_BYTES_MAX
