@@ -16,6 +16,10 @@ _VALUE_SIGNS: Final = b",[{"
 _SIGN_BYTES: Final = 32
 """What the value after one of them takes beside its text, if it stands in no string; an empty object has two."""
 
+ROW_DECODED_BYTES_MAX: Final = 256 * 1024
+"""The memory that JSON in the row of a call may take, because each read of the call decodes it: six thousand values, in a
+millisecond."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonSize:
@@ -35,6 +39,11 @@ def estimate_size(text: bytes) -> JsonSize:
 def estimate_decoded_bytes(text: bytes) -> int:
     """The memory that a text takes with its values: about right for objects, too much for numbers."""
     return len(text) + _SIGN_BYTES * estimate_size(_without_strings(text)).values
+
+
+def fits_row(text: bytes, *, bytes_max: int) -> bool:
+    """Whether the row of a call can hold a JSON text: it has at most `bytes_max` bytes, and not too many values."""
+    return len(text) <= bytes_max and estimate_decoded_bytes(text) <= ROW_DECODED_BYTES_MAX
 
 
 def is_excessive(text: bytes) -> bool:

@@ -7,8 +7,6 @@ from ringback.domain import json_size, jsontext
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
-ERROR_DECODED_BYTES_MAX: Final = 256 * 1024
-"""The memory that its values take, because each read of a call decodes it: six thousand values, in a millisecond."""
 PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
 """Progress goes to webhooks and screens: a sentence, not a report."""
 _OMITTED_IF_NULL: Final = frozenset({"_meta", "isError"})
@@ -40,7 +38,6 @@ def repair_result(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
-        text = jsontext.dumps(error)
+        return json_size.fits_row(jsontext.dumps(error), bytes_max=ERROR_BYTES_MAX)
     except TypeError:
         return False
-    return len(text) <= ERROR_BYTES_MAX and json_size.estimate_decoded_bytes(text) <= ERROR_DECODED_BYTES_MAX
