@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, cast
 
-from ringback.domain import jsontext
+from ringback.domain import json_size, jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
 from ringback.domain.meta import without_reserved_meta
 
@@ -108,11 +108,13 @@ def check_input_requests(requests: object) -> None:
         raise ValueError(_NOT_OFFERED)  # noqa: TRY004 - an upstream wrote it
     _check_named_requests(cast("Mapping[str, object]", requests))
     try:
-        size = len(jsontext.dumps(requests))
+        fits = json_size.fits_row(jsontext.dumps(requests), bytes_max=INPUT_BYTES_MAX)
     except TypeError:
         raise ValueError("The upstream's questions cannot be kept.") from None
-    if size > INPUT_BYTES_MAX:
-        raise ValueError(f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes.")
+    if not fits:
+        raise ValueError(
+            f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes, or have thousands of values."
+        )
 
 
 def _check_named_requests(requests: Mapping[str, object]) -> None:

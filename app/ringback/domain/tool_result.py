@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain import jsontext
+from ringback.domain import json_size, jsontext
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
@@ -38,6 +38,6 @@ def repair_result(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
-        return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
+        return json_size.fits_row(jsontext.dumps(error), bytes_max=ERROR_BYTES_MAX)
     except TypeError:
         return False

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.errors import StoreUnavailable
+from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.domain.signals import log_appended_topic
 from ringback.services.events import log_tails
 from ringback.services.events.event_polls import EventRequest
 from ringback.services.events.event_streams import EventStreams, StreamPage
@@ -20,7 +23,7 @@ from ringback.services.events.events import EventPage, read_event_page
 from ringback.services.events.log_tails import PENDING_EVENTS_MAX, LogTails
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
-from tests.support.builders import make_call
+from tests.support.builders import make_call, make_event
 from tests.support.clock import ManualClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
@@ -104,6 +107,31 @@ async def test_a_slow_stream_misses_nothing(stage: StreamStage) -> None:
             seqs += [event.seq for event in (await read_page(pages)).events]
 
     assert seqs == list(range(1, count + 2))
+
+
+async def test_a_slow_stream_holds_few_large_events_and_misses_none(stage: StreamStage) -> None:
+    large: dict[str, Any] = {"objects": [{}] * 21_000}
+    appended = [make_event(seq=seq, data=data) for seq, data in enumerate(({}, {}, large, {}), 1)]
+    async with stage.tails.subscribe(ALICE, EventFilter()) as subscription:
+        await wait_until_true(lambda: subscription.tail_has_started)
+        held: list[int] = []
+        for event in appended:
+            await stage.engine.store.write(partial(append, event=event))
+            await wait_until_true(lambda seq=event.seq: subscription.tail_position.seq == seq)
+            held.append(0 if subscription.has_overflowed else event.seq)
+        assert (held, list(subscription.pop_events())) == ([1, 2, 0, 0], [])
+
+    async with stage.open(cursor=encode_log_position(LogPosition(0))) as pages:
+        found: list[Event] = []
+        while len(found) < len(appended):
+            found += (await read_page(pages)).events
+    assert found == appended
+
+
+async def append(tx: Transaction, *, event: Event) -> None:
+    assert await tx.events.reserve_seqs(event.principal, 1) == event.seq
+    await tx.events.insert([event])
+    tx.notify(log_appended_topic(event.principal))
 
 
 async def test_a_busy_stream_has_heartbeats_too(still: Engine) -> None:

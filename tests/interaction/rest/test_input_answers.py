@@ -118,9 +118,10 @@ async def test_answering_takes_the_scope_of_calls(service: ServiceUnderTest, ali
         {"r1.1": {"action": ["accept"]}},
         {"r1.1": {"action": "accept", "content": "yes"}},
         {"r1.1": {"action": "accept", "content": {"text": "x" * INPUT_BYTES_MAX}}},
+        {"r1.1": {"action": "accept", "content": {"numbers": [0] * 20_000}}},
         dict.fromkeys((f"r1.{number}" for number in range(INPUT_RESPONSES_MAX + 1)), DECLINED_ANSWER),
     ],
-    ids=["none", "null", "text", "empty", "action", "actions", "content", "large", "many"],
+    ids=["none", "null", "text", "empty", "action", "actions", "content", "large", "values", "many"],
 )
 async def test_an_invalid_answer_is_refused_and_changes_nothing(
     service: ServiceUnderTest, alice: httpx.AsyncClient, responses: Any

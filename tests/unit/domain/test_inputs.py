@@ -92,6 +92,7 @@ def test_sampling_and_roots_are_refused_with_their_name(method: str, kind: str) 
         {"a": {"params": {}}},
         {"a": {"method": ["sampling/createMessage"]}},
         {"a": {"method": "elicitation/create", "params": {"message": "x" * INPUT_BYTES_MAX}}},
+        {"a": {"method": "elicitation/create", "params": {"default": [0] * 20_000}}},
         {"a": {"method": "elicitation/create", "params": {"n": 10**400}}},
         {"a": "elicitation/create"},
         {"a": None},
@@ -99,7 +100,21 @@ def test_sampling_and_roots_are_refused_with_their_name(method: str, kind: str) 
         "elicitation/create",
         7,
     ],
-    ids=["many", "sampling", "shape", "nothing", "list", "large", "wide", "name", "null", "names", "text", "number"],
+    ids=[
+        "many",
+        "sampling",
+        "shape",
+        "nothing",
+        "list",
+        "large",
+        "values",
+        "wide",
+        "name",
+        "null",
+        "names",
+        "text",
+        "number",
+    ],
 )
 def test_input_requests_that_are_unsupported_or_cannot_be_stored_are_refused(asked: Any) -> None:
     with pytest.raises(ValueError, match="The upstream"):

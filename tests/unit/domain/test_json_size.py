@@ -44,3 +44,17 @@ def test_a_text_is_excessive_exactly_above_one_of_the_limits(value: Any, form: s
             patch.setattr(json_size, "VALUES_MAX", values_max)
             patch.setattr(json_size, "MEMBERS_MAX", members_max)
             assert json_size.is_excessive(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (b"{}", 1),
+        (b"[" + b",".join([b"{}"] * 100) + b"]", 200),
+        (rb'["a,[{","b\"{\\"]', 2),
+        (b'{"a":[1,2],"b,":null}', 4),
+    ],
+    ids=["empty", "objects", "strings", "members"],
+)
+def test_the_memory_of_a_text_counts_its_values_and_no_punctuation_in_strings(text: bytes, values: int) -> None:
+    assert json_size.estimate_decoded_bytes(text) == len(text) + 32 * values

@@ -219,7 +219,13 @@ async def test_an_error_that_no_ringback_wrote_is_kept_whatever_its_data_calls_a
 
 
 @pytest.mark.parametrize(
-    "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 10**300}], ids=["long", "wide"]
+    "error",
+    [
+        {"message": "x" * ERROR_BYTES_MAX},
+        {"message": "x", "data": 10**300},
+        {"message": "x", "data": [0] * 20_000},
+    ],
+    ids=["long", "wide", "many values"],
 )
 async def test_an_error_that_is_too_large_is_replaced(error: dict[str, Any]) -> None:
     completion, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))

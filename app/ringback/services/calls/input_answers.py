@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from ringback.domain import inputs, jsontext
+from ringback.domain import inputs, json_size, jsontext
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.errors import CallEnded, InvalidRequest
 from ringback.domain.inputs import INPUT_BYTES_MAX, InputAnswer
@@ -123,10 +123,11 @@ def _is_elicit_result(response: Any) -> bool:
 
 def _check_responses_size(responses: Mapping[str, Any]) -> None:
     try:
-        fits = len(jsontext.dumps(responses)) <= INPUT_BYTES_MAX
+        fits = json_size.fits_row(jsontext.dumps(responses), bytes_max=INPUT_BYTES_MAX)
     except TypeError:
         fits = False
     if not fits:
         raise InvalidRequest(
-            f"All answers of a call together have at most {INPUT_BYTES_MAX} bytes. Send shorter answers."
+            f"All answers of a call together have at most {INPUT_BYTES_MAX} bytes, and not thousands of values. Send shorter "
+            "answers."
         )

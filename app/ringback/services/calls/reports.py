@@ -202,7 +202,7 @@ def parse_result_completion(result: dict[str, Any]) -> CallCompletion:
 def parse_error_completion(error: dict[str, Any]) -> CallCompletion:
     """Return the end of a call with this JSON-RPC error. Raises `InvalidRequest` if it is too large."""
     if not is_storable_error(error):
-        raise InvalidRequest(f"error: it is larger than {ERROR_BYTES_MAX} bytes.")
+        raise InvalidRequest(f"error: it is larger than {ERROR_BYTES_MAX} bytes, or has thousands of values.")
     return completion_from_upstream_error(error)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from ringback.domain import jsontext
+from ringback.domain import json_size, jsontext
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.event_types import (
@@ -44,6 +44,9 @@ FOLLOW_WAIT_SECONDS: Final = 5.0
 """How long a new demand waits until the upstream is asked. A subscriber without a cursor misses what happens before that."""
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """As for the `data` of an event."""
+SCHEMAS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The memory that the decoded schemas of one principal take together. Each list of the types decodes all of them, in up to a
+tenth of a second. A hundred schemas of 16 KB are about as much."""
 ANY_OBJECT: Final = {"type": "object"}
 """The schema of a type that was declared without one."""
 
@@ -271,13 +274,12 @@ class EventTypes:
 async def save_event_type(
     tx: Transaction, principal: Principal, declaration: EventTypeDeclaration, *, replaces: bool = True
 ) -> PublishedEventType:
-    """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`."""
+    """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`, and for schemas above `SCHEMAS_BYTES_MAX`."""
     known = await tx.event_types.get(principal, declaration.name)
-    if known is None:
-        await tx.event_log.get_head(principal, lock=True)  # two new types at once are counted one after the other
-        known = await tx.event_types.get(principal, declaration.name)  # another unit may have declared it meanwhile
-        if known is None:
-            await _require_free_type(tx, principal)
+    if known is not None and not replaces:
+        return known
+    await tx.event_log.get_head(principal, lock=True)  # two declarations at once are counted one after the other
+    known = await tx.event_types.get(principal, declaration.name)  # another unit may have declared it meanwhile
     if known is not None and not replaces:
         return known
     saved = PublishedEventType(
@@ -285,25 +287,34 @@ async def save_event_type(
         name=declaration.name,
         description=declaration.description or f"An event '{declaration.name}' was published.",
         payload_schema=ANY_OBJECT if declaration.payload_schema is None else declaration.payload_schema,
-        created_at=tx.now(),
+        created_at=tx.now() if known is None else known.created_at,
         updated_at=tx.now(),
     )
-    if known is not None:
-        saved = replace(saved, created_at=known.created_at)
-        if replace(saved, updated_at=known.updated_at) == known:
-            return known
+    if known is not None and replace(saved, updated_at=known.updated_at) == known:
+        return known
+    await _require_room(tx, saved)
     await tx.event_types.save(saved)
     return saved
 
 
-async def _require_free_type(tx: Transaction, principal: Principal) -> None:
+async def _require_room(tx: Transaction, saved: PublishedEventType) -> None:
     """The caller has locked the log."""
-    if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
+    others = [each for each in await tx.event_types.list_of_principal(saved.principal) if each.name != saved.name]
+    if len(others) >= PUBLISHED_TYPES_MAX:
         raise QuotaExceeded(
             f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
             retry_after_seconds=60,
             quota="event_types",
             limit=PUBLISHED_TYPES_MAX,
+        )
+    sizes = [json_size.estimate_decoded_bytes(jsontext.dumps(each.payload_schema)) for each in (*others, saved)]
+    if sum(sizes) > SCHEMAS_BYTES_MAX and saved.payload_schema != ANY_OBJECT:
+        raise QuotaExceeded(
+            "Your payload_schemas together have too many values. Declare simpler ones, or remove an event type: "
+            "DELETE /v1/event-types/NAME",
+            retry_after_seconds=60,
+            quota="payload_schema_bytes",
+            limit=SCHEMAS_BYTES_MAX,
         )
 
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ringback.asyncio_tasks import end_tasks
+from ringback.domain import json_size, jsontext
 from ringback.domain.cursor import LogPosition
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import Event
@@ -36,6 +37,8 @@ TAIL_PAGE_SIZE: Final = 500
 """Events of one read. A burst takes several reads, and other work gets its turn between them."""
 PENDING_EVENTS_MAX: Final = 100
 """Events that wait for a slow stream. Together with the quota of streams this bounds the memory of a principal."""
+PENDING_BYTES_MAX: Final = 1024 * 1024
+"""Of the decoded data of these events, but at least one event. A hundred of the largest would take 140 MB."""
 
 _Selector = tuple[str, str | None]
 """An attribute of events and its value; the attribute is empty for filters without values."""
@@ -53,6 +56,7 @@ class TailSubscription:
         """Whether the tail has dropped events: the stream reads them from the log."""
         self._tail = tail
         self._pending: deque[Event] = deque()
+        self._pending_bytes = 0
 
     @property
     def tail_has_started(self) -> bool:
@@ -64,21 +68,25 @@ class TailSubscription:
         """Every event up to here was offered."""
         return self._tail.position
 
-    def offer(self, event: Event) -> None:
-        if len(self._pending) >= PENDING_EVENTS_MAX:
+    def offer(self, event: Event, *, size: int) -> None:
+        """`size`: bytes of its decoded data."""
+        is_too_large = bool(self._pending) and self._pending_bytes + size > PENDING_BYTES_MAX
+        if is_too_large or len(self._pending) >= PENDING_EVENTS_MAX:
             self.require_reread()
         elif not self.has_overflowed:
             self._pending.append(event)
+            self._pending_bytes += size
         self.waiter.notify()
 
     def require_reread(self) -> None:
         self.has_overflowed = True
-        self._pending.clear()
+        self.pop_events()
         self.waiter.notify()
 
     def pop_events(self) -> Sequence[Event]:
         events = list(self._pending)
         self._pending.clear()
+        self._pending_bytes = 0
         return events
 
 
@@ -140,8 +148,9 @@ class LogTail:
             if page.is_truncated:  # this process stood still for longer than events are kept, or the log was replaced
                 self._require_reread()
             for event in page.events:
+                size = json_size.estimate_decoded_bytes(jsontext.dumps(event.data))
                 for subscription in self._find_subscriptions(event):
-                    subscription.offer(event)
+                    subscription.offer(event, size=size)
             self.position, has_more = page.position, page.has_more
 
     async def _read_page(self, tx: Transaction) -> EventPage:

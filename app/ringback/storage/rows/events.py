@@ -27,8 +27,6 @@ LATEST_SCANNED_MAX: Final = 2_000
 PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes that the decoded data of one page's events take, but at least one event: some 20 ms. The 64 KiB of data that an event
 may have can be 21,000 objects, which take 1.4 MB and 10 ms."""
-SIGN_BYTES: Final = 32
-"""What a sign that may begin a value counts beside the text (`json_size`); an empty object has two."""
 
 
 class SqlEvents(SqlRows, noun="events"):
@@ -142,7 +140,7 @@ async def _fetch_page(
 def _count_events_of_page(data: Sequence[str]) -> int:
     size = 0
     for count, text in enumerate(data):
-        size += len(text) + SIGN_BYTES * json_size.estimate_size(text.encode()).values
+        size += json_size.estimate_decoded_bytes(text.encode())
         if count and size > PAGE_BYTES_MAX:
             return count
     return len(data)
