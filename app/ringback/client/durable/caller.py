@@ -110,9 +110,10 @@ class DurableCaller:
     ) -> CallHandle:
         """Start a tool call and return its handle, which is durable by then. The tool goes on without this process.
 
-        `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
-        same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
-        limits the whole call. A Ringback ends it by itself; on an MCP server the process that follows the call does.
+        `upstream` names the server behind a Ringback. `callback` needs a Ringback, too, and a `secret` of yours: no handle has
+        one that the service makes. The same `idempotency_key` with the same request returns the same call. `accepts_input` says
+        that you can answer the tool's questions. `timeout_seconds` limits the whole call. A Ringback ends it by itself; on an
+        MCP server the process that follows the call does.
 
         `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
