@@ -262,13 +262,19 @@ class DurableCaller:
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until one of the calls is settled or the time is over, and return all in the given order."""
+        """Wait until one of the calls is settled or the time is over, and return all in the given order.
+
+        Raises `UnknownHandle` for an id that the state does not hold; of such a handle it is the `error`.
+        """
         return await self._join_several(handles, timeout_seconds, asyncio.FIRST_COMPLETED)
 
     async def join_all(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until all calls are settled or the time is over, and return them in the given order."""
+        """Wait until all calls are settled or the time is over, and return them in the given order.
+
+        Raises as `join_any` does.
+        """
         return await self._join_several(handles, timeout_seconds, asyncio.ALL_COMPLETED)
 
     async def _join_several(
@@ -276,8 +282,17 @@ class DurableCaller:
     ) -> Sequence[JoinedCall]:
         found = list_items(handles, "handles")
         async with AsyncExitStack() as stack:
-            runners = [await stack.enter_async_context(self._runners.using(handle)) for handle in found]
-            return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
+            known = [await self._find_handle(handle, stack) for handle in found]
+            return await join_several(known, self._join_one, timeout_seconds, until)
+
+    async def _find_handle(self, handle: CallHandle | str, stack: AsyncExitStack) -> CallHandle:
+        """The newest handle of the call, whose runner is used until the end of the stack."""
+        try:
+            return (await stack.enter_async_context(self._runners.using(handle))).call.handle
+        except UnknownHandle:
+            if isinstance(handle, str):
+                raise
+            return handle  # its join says so, beside the results of the others
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:
