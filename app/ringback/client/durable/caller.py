@@ -68,7 +68,8 @@ class DurableCaller:
     ) -> None:
         """`api_key` is sent to the URL as a bearer token; any other target has its own. Raises ValueError for both.
 
-        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call.
+        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call. A state is of one
+        principal: each caller that has it lists and joins all of its calls, also with another API key.
         """
         self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
         self._target = _make_target(target, api_key)
