@@ -170,23 +170,29 @@ class EventSubscriber:
 
     # -- what was missed --
 
-    async def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
+    def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
         """The events of the subscription after the gap's cursor, or, at its end, after the last one that was received.
 
         Empty if the server has no polling, the subscription has no replay, or the poll is refused for good: the event type or
         the right to it often ends with a subscription. A terminated subscription is not refreshed any more.
 
-        Raises `NotReady` for the gap of a subscription that an earlier process has made: an inbox has kept it, and it waits for
-        up to ten minutes until this process has subscribed again.
+        It is the subscription that there is at the call: if the application subscribes again before it iterates, the new one
+        stays. Iterating raises `NotReady` for the gap of a subscription that an earlier process has made: an inbox has kept it,
+        and it waits for up to ten minutes until this process has subscribed again.
         """
         kept = self._kept.get(notice.subscription_id or "")
+        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(notice.subscription_id)
+        if kept is not None and isinstance(notice, Terminated):
+            kept.refresh_at = None
+        return self._recover(notice, kept, cursor)
+
+    async def _recover(
+        self, notice: Gap | Terminated, kept: _Kept | None, cursor: str | None
+    ) -> AsyncGenerator[PolledEvent]:
         if kept is None:
             if isinstance(notice, Gap) and self._clock() - self._created_at < RESUBSCRIBED_WITHIN:
                 raise NotReady(RESUBSCRIBE_RETRY_SECONDS, reason="The subscription has not been made again yet.")
             return
-        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(kept.subscription.id)
-        if isinstance(notice, Terminated):
-            kept.refresh_at = None
         try:
             async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
                 yield event

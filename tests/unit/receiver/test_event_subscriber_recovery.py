@@ -135,6 +135,36 @@ async def test_the_gap_of_an_earlier_process_waits_until_the_next_one_has_subscr
     assert handler.handled == ["evt_1", "evt_2"]
 
 
+async def test_a_subscription_that_the_application_makes_again_when_it_hears_of_its_end_stays(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    handled: list[str] = []
+
+    async def handle(callback: Callback) -> None:
+        handled.append(callback.event_id)
+
+    async def subscribe_again(_: Gap | Terminated) -> None:
+        await subscriber.subscribe("call.finished")
+
+    app = ReceiverApp(
+        subscriber.registry,
+        on_callback=handle,
+        on_notice=subscribe_again,
+        recover=subscriber.recover,
+        clock=clock.now,
+    )
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body("evt_0")]
+    ended: dict[str, Any] = {"type": "terminated", "error": {"code": -32012, "message": "Forbidden: revoked"}}
+
+    answer = await post_signed(app, ended, secret=secret, subscription_id=subscription.id, at=clock.now())
+
+    assert (answer.status_code, handled) == (204, ["evt_0"])
+    assert [each.id for each in subscriber.subscriptions()] == [subscription.id]
+    assert subscriber.registry.is_bound(subscription.id)
+
+
 async def test_a_gap_whose_subscription_is_not_made_again_is_dropped_after_ten_minutes(
     subscriber: EventSubscriber, clock: ManualClock
 ) -> None:
