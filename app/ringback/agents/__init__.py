@@ -27,7 +27,8 @@ Each adapter needs its framework (`pip install "ringback[langgraph]"`). What the
     wake_up        the call that a callback is about; NotParkedYet if it came before the framework had stored its state
 
 A callback is a reason to look, and nothing else of it is used: what happened is read from Ringback, with your API key. So a
-repeated, late or forged callback wakes no agent that has nothing to do.
+repeated, late or forged callback wakes no agent that has nothing to do. Of an expired call Ringback knows only that it was
+there; then the callback says whose it is, and the model reads that the result has expired.
 
 Give an agent a callback URL of its own (`callback={"url": …}`), or listen to its sessions only. An adapter cannot distinguish
 the call of another agent from one of its own whose state is not stored yet, and refuses its callback for ten minutes.

@@ -43,6 +43,7 @@ class WakeUp:
     call_id: str
     client_session_id: str | None = None
     tool_call_id: str | None = None
+    """The correlation_id of the callback."""
 
 
 def parse_wake_up(callback: CallbackForm) -> WakeUp | None:

@@ -101,7 +101,6 @@ class HttpTransport:
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
         do not say whether the service has executed an earlier attempt.
         """
-        check_json(body or {})
         first_at: float | None = None
 
         def build_request(longest_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
@@ -111,14 +110,20 @@ class HttpTransport:
                 first_at = self._clock.monotonic()
             elif longest_seconds:  # a retry asks for what is left of the wait
                 remaining_seconds = max(0.0, longest_seconds - (self._clock.monotonic() - first_at))
-            return http.build_request(
-                method,
-                self.base_url + path,
-                params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
-                json=self._long_polls.with_allowed_wait(body, remaining_seconds),
-                headers={**self._headers, **(headers or {})},
-                timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
-            )
+            try:
+                return http.build_request(
+                    method,
+                    self.base_url + path,
+                    params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
+                    json=self._long_polls.with_allowed_wait(body, remaining_seconds),
+                    headers={**self._headers, **(headers or {})},
+                    timeout=httpx.Timeout(
+                        self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS
+                    ),
+                )
+            except (TypeError, ValueError, RecursionError):
+                check_json(body or {})  # names the member that cannot be sent
+                raise
 
         may_repeat = method == "GET" if repeatable is None else repeatable
         async with self._long_polls.hold_place(wait_seconds) as remaining_seconds:

@@ -330,9 +330,10 @@ class ReceiverApp:
             case Callback():
                 await self._run_handler(self._on_callback, envelope)
             case Gap() | Terminated():
+                fetch_missed = None if self._missed is None else self._missed.prepare_fetch(envelope)
                 await self._run_handler(self._on_notice, envelope)
-                if self._missed is not None:
-                    await self._missed.fetch_after_notice(envelope)
+                if fetch_missed is not None:
+                    await fetch_missed()
             case _:
                 assert_never(envelope)
 

@@ -25,6 +25,7 @@ from ringback.key_locks import KeyLocks
 from ringback.protocol.mcp_events.errors import EventErrorName
 from ringback.receiver.envelopes import Gap, Terminated
 from ringback.receiver.event_requests import METHOD_NOT_FOUND, EventRequest, EventRequestError
+from ringback.receiver.handling import NotReady
 from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.subscription_results import EventSubscription, PolledEvent, read_grant, read_page
 from ringback.receiver.verification import current_time
@@ -39,6 +40,9 @@ REFRESH_SECONDS_MAX: Final = 60.0
 """How long a refresh may take, with the server's challenge. A response may never come, and the SDK waits for ever."""
 IDLE_SECONDS: Final = 60.0
 """How often the refresher looks without a subscription that expires."""
+RESUBSCRIBED_WITHIN: Final = timedelta(minutes=10)
+"""How long after its start an application may subscribe again before the gaps of its earlier process are dropped."""
+RESUBSCRIBE_RETRY_SECONDS: Final = 5.0
 POLL_EVENTS_MAX: Final = 100
 NEVER: Final = float("inf")
 """As `ttl_seconds`: ask for a subscription without expiry. A server may grant less."""
@@ -85,6 +89,7 @@ class EventSubscriber:
         self._clock = clock
         self._sleep = sleep
         self._random_bytes = random_bytes
+        self._created_at = clock()
         self._kept: dict[str, _Kept] = {}
         self._locks = KeyLocks()
         """Of subscriptions that are being refreshed or ended: the refresh's response would undo an unsubscribe after it."""
@@ -165,18 +170,29 @@ class EventSubscriber:
 
     # -- what was missed --
 
-    async def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
+    def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
         """The events of the subscription after the gap's cursor, or, at its end, after the last one that was received.
 
         Empty if the server has no polling, the subscription has no replay, or the poll is refused for good: the event type or
         the right to it often ends with a subscription. A terminated subscription is not refreshed any more.
+
+        It is the subscription that there is at the call: if the application subscribes again before it iterates, the new one
+        stays. Iterating raises `NotReady` for the gap of a subscription that an earlier process has made: an inbox has kept it,
+        and it waits for up to ten minutes until this process has subscribed again.
         """
         kept = self._kept.get(notice.subscription_id or "")
-        if kept is None:
-            return
-        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(kept.subscription.id)
-        if isinstance(notice, Terminated):
+        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(notice.subscription_id)
+        if kept is not None and isinstance(notice, Terminated):
             kept.refresh_at = None
+        return self._recover(notice, kept, cursor)
+
+    async def _recover(
+        self, notice: Gap | Terminated, kept: _Kept | None, cursor: str | None
+    ) -> AsyncGenerator[PolledEvent]:
+        if kept is None:
+            if isinstance(notice, Gap) and self._clock() - self._created_at < RESUBSCRIBED_WITHIN:
+                raise NotReady(RESUBSCRIBE_RETRY_SECONDS, reason="The subscription has not been made again yet.")
+            return
         try:
             async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
                 yield event

@@ -111,20 +111,24 @@ class MissedEvents:
         """Whether the log is read at the start."""
         return self._fetch_since is not None
 
-    async def fetch_after_notice(self, notice: Gap | Terminated) -> None:
-        """Hand over what the log holds since a gap's cursor, and what the subscription has missed.
+    def prepare_fetch(self, notice: Gap | Terminated) -> Callable[[], Awaitable[None]]:
+        """The fetch after a notice. `recover` is asked now: the application's handler of the notice may subscribe again.
 
-        Raises what `fetch_since` and `recover` raise, and after a gap the first error of a handler: the notice comes again.
-        The end of a subscription is recovered once, so its failed events are tried again here.
+        The fetch hands over what the log holds since a gap's cursor, and what the subscription has missed. It raises what
+        `fetch_since` and `recover` raise, and after a gap the first error of a handler: the notice comes again. The end of a
+        subscription is recovered once, so its failed events are tried again there.
         """
+        return partial(self._fetch_after_notice, notice, None if self._recover is None else self._recover(notice))
+
+    async def _fetch_after_notice(self, notice: Gap | Terminated, recovered: AsyncIterable[LogEvent] | None) -> None:
         if isinstance(notice, Gap) and self._fetch_since is not None:
             await self._hand_over_all(self._fetch_since(notice.cursor), self._names)
-        if self._recover is None:
+        if recovered is None:
             return
         if isinstance(notice, Gap):
-            await self._hand_over_all(self._recover(notice), None)
+            await self._hand_over_all(recovered, None)
         else:
-            await self._hand_over_lastly(self._recover(notice))
+            await self._hand_over_lastly(recovered)
 
     async def _hand_over_all(self, events: AsyncIterable[LogEvent], names: Collection[str] | None) -> None:
         """Hand over the events with these names; None is any name."""

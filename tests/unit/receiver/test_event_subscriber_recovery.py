@@ -1,14 +1,27 @@
 """What a subscription has missed is polled, also at its end."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ringback.receiver import Callback, EventRequestError, EventSubscriber, Gap, ReceiverApp, Terminated
+from ringback.receiver import (
+    Callback,
+    EventRequestError,
+    EventSubscriber,
+    Gap,
+    NotReady,
+    ReceiverApp,
+    SQLiteInbox,
+    Terminated,
+)
 from tests.support.clock import ManualClock
+from tests.support.inbox_receivers import Handler
+from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import make_event_body, post_signed
-from tests.support.subscription_server import URL, EventServer
+from tests.support.subscription_server import URL, EventServer, make_subscriber
 
 
 @pytest.mark.parametrize("notice", ["gap", "terminated"])
@@ -74,6 +87,94 @@ async def test_an_event_whose_handler_fails_at_the_end_of_a_subscription_is_hand
 
     assert handled == ["evt_0", "evt_1", "evt_2"]
     assert answer.status_code == 204
+
+
+async def test_the_gap_of_an_earlier_process_waits_until_the_next_one_has_subscribed_again(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The receiver opens its inbox before the application has subscribed, and nothing else says what was missed."""
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body(f"evt_{number}") for number in range(3)]
+    server.failures = [ConnectionError("killed meanwhile")]
+    has_failed = asyncio.Event()
+
+    async def never(_: float) -> None:
+        has_failed.set()
+        await asyncio.Event().wait()
+
+    def open_receiver(
+        current: EventSubscriber, handler: Handler, sleep: Callable[[float], Awaitable[None]]
+    ) -> ReceiverApp:
+        return ReceiverApp(
+            current.registry,
+            on_callback=handler.handle,
+            inbox=SQLiteInbox(tmp_path / "inbox.db"),
+            recover=current.recover,
+            clock=clock.now,
+            sleep=sleep,
+        )
+
+    async with open_receiver(subscriber, Handler(), never) as app:
+        gap = {"type": "gap", "cursor": "1"}
+        await post_signed(app, gap, secret=secret, subscription_id=subscription.id, at=clock.now())
+        await has_failed.wait()
+
+    later, handler, is_waiting, has_subscribed = make_subscriber(server), Handler(), asyncio.Event(), asyncio.Event()
+
+    async def wait_for_subscription(_: float) -> None:
+        is_waiting.set()
+        await has_subscribed.wait()
+
+    async with asyncio.timeout(WAIT_SECONDS), open_receiver(later, handler, wait_for_subscription):
+        await is_waiting.wait()
+        await later.subscribe("call.finished")
+        has_subscribed.set()
+        await handler.wait_until_handled(2)
+
+    assert handler.handled == ["evt_1", "evt_2"]
+
+
+async def test_a_subscription_that_the_application_makes_again_when_it_hears_of_its_end_stays(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    handled: list[str] = []
+
+    async def handle(callback: Callback) -> None:
+        handled.append(callback.event_id)
+
+    async def subscribe_again(_: Gap | Terminated) -> None:
+        await subscriber.subscribe("call.finished")
+
+    app = ReceiverApp(
+        subscriber.registry,
+        on_callback=handle,
+        on_notice=subscribe_again,
+        recover=subscriber.recover,
+        clock=clock.now,
+    )
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body("evt_0")]
+    ended: dict[str, Any] = {"type": "terminated", "error": {"code": -32012, "message": "Forbidden: revoked"}}
+
+    answer = await post_signed(app, ended, secret=secret, subscription_id=subscription.id, at=clock.now())
+
+    assert (answer.status_code, handled) == (204, ["evt_0"])
+    assert [each.id for each in subscriber.subscriptions()] == [subscription.id]
+    assert subscriber.registry.is_bound(subscription.id)
+
+
+async def test_a_gap_whose_subscription_is_not_made_again_is_dropped_after_ten_minutes(
+    subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    gap = Gap(subscription_id="sub_of_an_earlier_process", cursor="1")
+    with pytest.raises(NotReady, match="not been made again"):
+        _ = [event async for event in subscriber.recover(gap)]
+
+    clock.advance(600)
+
+    assert [event async for event in subscriber.recover(gap)] == []
 
 
 async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(

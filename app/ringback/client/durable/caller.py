@@ -68,7 +68,8 @@ class DurableCaller:
     ) -> None:
         """`api_key` is sent to the URL as a bearer token; any other target has its own. Raises ValueError for both.
 
-        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call.
+        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call. A state is of one
+        principal: each caller that has it lists and joins all of its calls, also with another API key.
         """
         self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
         self._target = _make_target(target, api_key)
@@ -110,9 +111,10 @@ class DurableCaller:
     ) -> CallHandle:
         """Start a tool call and return its handle, which is durable by then. The tool goes on without this process.
 
-        `upstream` names the server behind a Ringback. `callback` needs a Ringback, too. The same `idempotency_key` with the
-        same request returns the same call. `accepts_input` says that you can answer the tool's questions. `timeout_seconds`
-        limits the whole call. A Ringback ends it by itself; on an MCP server the process that follows the call does.
+        `upstream` names the server behind a Ringback. `callback` needs a Ringback, too, and a `secret` of yours: no handle has
+        one that the service makes. The same `idempotency_key` with the same request returns the same call. `accepts_input` says
+        that you can answer the tool's questions. `timeout_seconds` limits the whole call. A Ringback ends it by itself; on an
+        MCP server the process that follows the call does.
 
         `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
@@ -261,13 +263,19 @@ class DurableCaller:
     async def join_any(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until one of the calls is settled or the time is over, and return all in the given order."""
+        """Wait until one of the calls is settled or the time is over, and return all in the given order.
+
+        Raises `UnknownHandle` for an id that the state does not hold; of such a handle it is the `error`.
+        """
         return await self._join_several(handles, timeout_seconds, asyncio.FIRST_COMPLETED)
 
     async def join_all(
         self, handles: Sequence[CallHandle | str], *, timeout_seconds: float | None = None
     ) -> Sequence[JoinedCall]:
-        """Wait until all calls are settled or the time is over, and return them in the given order."""
+        """Wait until all calls are settled or the time is over, and return them in the given order.
+
+        Raises as `join_any` does.
+        """
         return await self._join_several(handles, timeout_seconds, asyncio.ALL_COMPLETED)
 
     async def _join_several(
@@ -275,8 +283,17 @@ class DurableCaller:
     ) -> Sequence[JoinedCall]:
         found = list_items(handles, "handles")
         async with AsyncExitStack() as stack:
-            runners = [await stack.enter_async_context(self._runners.using(handle)) for handle in found]
-            return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
+            known = [await self._find_handle(handle, stack) for handle in found]
+            return await join_several(known, self._join_one, timeout_seconds, until)
+
+    async def _find_handle(self, handle: CallHandle | str, stack: AsyncExitStack) -> CallHandle:
+        """The newest handle of the call, whose runner is used until the end of the stack."""
+        try:
+            return (await stack.enter_async_context(self._runners.using(handle))).call.handle
+        except UnknownHandle:
+            if isinstance(handle, str):
+                raise
+            return handle  # its join says so, beside the results of the others
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
         try:

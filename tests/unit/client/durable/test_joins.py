@@ -15,11 +15,13 @@ from ringback.client.durable import (
     McpTarget,
     MemoryRequestState,
     StoredState,
+    UnknownHandle,
 )
 from ringback.client.durable.joins import join_several
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
 from tests.support.limits import WAIT_SECONDS
+from tests.support.plain_durable_callers import create_plain_caller
 from tests.unit.client.durable.test_leases import RECORD
 
 RESULT = {"content": [{"type": "text", "text": "done"}]}
@@ -168,3 +170,19 @@ async def test_a_cancellation_while_joins_end_stays_within_its_scope_of_anyio() 
     await asyncio.wait({joining}, timeout=WAIT_SECONDS)
 
     assert not joining.cancelled()
+
+
+async def test_a_call_that_the_state_does_not_hold_any_more_hides_no_result_of_another() -> None:
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        create_plain_caller(lambda call: call.complete(Completion(outcome="result", result=RESULT))) as caller,
+    ):
+        known, forgotten = [await caller.request_call_tool("work") for _ in range(2)]
+        await caller.forget_call(forgotten)
+
+        joined = await caller.join_all([forgotten, known])
+        with pytest.raises(UnknownHandle):
+            await caller.join_all([forgotten.id, known])
+
+    assert [each.handle for each in joined] == [forgotten, known]
+    assert [(type(each.error), each.result) for each in joined] == [(UnknownHandle, None), (type(None), RESULT)]

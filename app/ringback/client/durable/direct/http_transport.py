@@ -139,7 +139,17 @@ def _is_mcp_response(response: httpx2.Response, body: bytes) -> bool:
 
 
 def _reject_foreign_response(response: httpx2.Response) -> httpx2.Response:
-    """For a page of a proxy, or of a server that does not speak MCP at this URL."""
+    """For a page of a proxy, or of a server that does not speak MCP at this URL.
+
+    It keeps the page's cookies, with which a load balancer may choose the server of the next requests.
+    """
+    rejection = _describe_foreign_response(response)
+    cookies = [("set-cookie", each) for each in response.headers.get_list("set-cookie")]
+    headers = [("content-type", _JSON), *cookies]
+    return httpx2.Response(rejection.status_code, headers=headers, content=rejection.content)
+
+
+def _describe_foreign_response(response: httpx2.Response) -> httpx2.Response:
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return error_response(TransportErrorCode.NOT_SENT, _TOO_MANY_REQUESTS)
     kind = _content_type(response)[:CONTENT_TYPE_LENGTH_MAX]
