@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from ringback.domain.call import Call
@@ -16,7 +17,7 @@ from ringback.services.calls.calls import Calls
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.support.event_reader import open_stream, resume_stream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Json, LegacyClientSession
+from tests.support.mcp_wire import Json, LegacyClientSession, legacy_session
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -163,6 +164,21 @@ async def test_a_request_with_the_id_of_a_lost_one_gets_its_own_response(files: 
             response = await stream.read_response()
     assert ended["structuredContent"]["status"] == "cancelled"
     assert "second" in response.data["result"]["content"][0]["text"]
+
+
+async def test_requests_that_a_server_handles_in_one_task_get_their_responses(files: RestartableRingback) -> None:
+    """As httpx's ASGI transport does: the context of one request is that of the next, also of another session."""
+    async with files.running() as running:
+        key = await running.get_key("alice")
+        transport = httpx.ASGITransport(running.application.app.api)
+        async with (
+            asyncio.timeout(WAIT_SECONDS),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+            legacy_session(http, "http://127.0.0.1/mcp/stage", key=key) as first,
+        ):
+            assert (await first.request("tools/list", {}))["tools"]
+            async with legacy_session(http, "http://127.0.0.1/mcp/stage", key=key) as second:
+                assert (await second.request("tools/list", {}))["tools"]
 
 
 async def test_progress_that_a_client_has_received_does_not_come_again_on_the_resumed_stream(
