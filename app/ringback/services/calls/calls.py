@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -215,7 +215,7 @@ class Calls:
         caller.require_scope(Scope.CALLS)
         started = call
         if wait_seconds > 0 and not call.is_final:
-            call = await self._poll_call(caller, call, wait_seconds, until_final=until_final)
+            call = await self._poll_call(caller, call, wait_seconds, until_final=until_final, survives_outage=True)
         if not call.is_final:
             return call, None
         if (end := self._attended_calls.find_end(call.id)) is not None:
@@ -334,7 +334,17 @@ class Calls:
 
     # -- waiting --
 
-    async def _poll_call(self, caller: Caller, previous: Call, wait_seconds: float, *, until_final: bool) -> Call:
+    async def _poll_call(
+        self,
+        caller: Caller,
+        previous: Call,
+        wait_seconds: float,
+        *,
+        until_final: bool,
+        survives_outage: bool = False,
+    ) -> Call:
+        """With `survives_outage`, the call counts as unchanged while the store is unavailable."""
+
         def is_done(call: Call) -> bool:
             return call.is_final or (not until_final and call.status is not previous.status)
 
@@ -344,8 +354,11 @@ class Calls:
             nonlocal latest
             if (end := self._attended_calls.find_end(previous.id)) is not None:
                 return end.call
-            with suppress(StoreUnavailable):  # until the next read, the call counts as unchanged
+            try:
                 latest = await self._store.read(lambda tx: get_own_call(tx, caller.principal, previous.id))
+            except StoreUnavailable:
+                if not survives_outage:
+                    raise
             return latest
 
         return await poll_until(
