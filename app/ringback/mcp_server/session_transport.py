@@ -263,10 +263,13 @@ class SessionTransport(StreamableHTTPServerTransport):
             with suppress(anyio.ClosedResourceError):  # the session ended
                 await self._pass_to_dispatcher(message, events)
                 async for event in events:
-                    if isinstance(event.message, JSONRPCResponse | JSONRPCError):
-                        await response.send_response(self._create_event_data(event))
+                    is_response = isinstance(event.message, JSONRPCResponse | JSONRPCError)
+                    event_data = self._create_event_data(event)
+                    del event  # a large result is not held twice while its client reads it
+                    if is_response:
+                        await response.send_response(event_data)
                         break
-                    await response.send_event(self._create_event_data(event))
+                    await response.send_event(event_data)
         finally:
             if self._request_streams.get(stream_id) is ends:
                 del self._request_streams[stream_id]
