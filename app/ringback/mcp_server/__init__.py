@@ -98,7 +98,7 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              and no SDK sends one. Of an upstream they are read
     headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
                              `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
-    pages                    every list is one page; a cursor is refused
+    pages                    every list but tasks/list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
     unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out. At its own
                              endpoint, its list has the tools that the caller has called there; without any it is an error,

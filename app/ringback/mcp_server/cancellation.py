@@ -23,7 +23,7 @@ itself is stored, so no node misses it.
 """
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
+from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -52,9 +53,7 @@ WAITING_REQUESTS_MAX: Final = 10_000
 their calls continue.
 """
 EARLY_CANCELLATIONS_MAX: Final = 1_000
-"""Cancellations of one principal that arrived before their request, which travels on another connection; beyond this its oldest
-are dropped.
-"""
+"""Cancellations of one principal that arrived before their request, which travels on another connection. More are ignored."""
 EARLY_CANCELLATION_SECONDS: Final = 10.0
 """How long such a cancellation waits for its request. Most that find none come after its end instead, and would cancel the call
 of a later request with the same id: clients must not use an id again, but some do.
@@ -96,6 +95,44 @@ class EntriesByPrincipal(Generic[T]):
         return value
 
 
+class EarlyCancellations:
+    """Cancellations whose request has not arrived, for `EARLY_CANCELLATION_SECONDS`: most have none that could."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._cancelled_at: dict[RequestKey, float] = {}
+        """Oldest first."""
+        self._counts = Counter[Principal]()
+
+    def __len__(self) -> int:
+        return len(self._cancelled_at)
+
+    def add(self, key: RequestKey) -> None:
+        self._drop_expired()
+        self._remove(key)
+        if self._counts[key.principal] < EARLY_CANCELLATIONS_MAX:
+            self._cancelled_at[key] = self._clock.monotonic()
+            self._counts[key.principal] += 1
+
+    def pop(self, key: RequestKey) -> bool:
+        """Whether the request was cancelled shortly before it arrived."""
+        self._drop_expired()
+        return self._remove(key)
+
+    def _drop_expired(self) -> None:
+        kept_from = self._clock.monotonic() - EARLY_CANCELLATION_SECONDS
+        while self._cancelled_at and next(iter(self._cancelled_at.values())) < kept_from:
+            self._remove(next(iter(self._cancelled_at)))
+
+    def _remove(self, key: RequestKey) -> bool:
+        if self._cancelled_at.pop(key, None) is None:
+            return False
+        self._counts[key.principal] -= 1
+        if not self._counts[key.principal]:
+            del self._counts[key.principal]
+        return True
+
+
 def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext, call: Call) -> bool:
     action = gateway.catalog.get_tool_config(call.upstream, call.tool).on_disconnect or gateway.config.on_disconnect
     return (
@@ -125,7 +162,7 @@ class WaitingRequests:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._requests = EntriesByPrincipal[WaitingRequest](WAITING_REQUESTS_MAX)
-        self._early_cancellations = EntriesByPrincipal[float](EARLY_CANCELLATIONS_MAX)
+        self._early_cancellations = EarlyCancellations(gateway.clock)
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
@@ -133,7 +170,7 @@ class WaitingRequests:
         if key is None:
             yield WaitingRequest()
             return
-        waiting = WaitingRequest(is_cancelled=self._pop_early_cancellation(key))
+        waiting = WaitingRequest(is_cancelled=self._early_cancellations.pop(key))
         self._requests.put(key, waiting)
 
         def cancel_for_other_node() -> None:
@@ -149,11 +186,6 @@ class WaitingRequests:
                 self._remove_request(key, waiting)
                 raise
             self._remove_request(key, waiting)
-
-    def _pop_early_cancellation(self, key: RequestKey) -> bool:
-        """Whether the request was cancelled shortly before it arrived."""
-        cancelled_at = self._early_cancellations.pop(key)
-        return cancelled_at is not None and self._gateway.clock.monotonic() - cancelled_at <= EARLY_CANCELLATION_SECONDS
 
     def _remove_request(self, key: RequestKey, waiting: WaitingRequest) -> None:
         """Remove the entry, unless the client has resumed the request meanwhile."""
@@ -178,7 +210,7 @@ class WaitingRequests:
     async def _cancel_request(self, context: RequestContext, key: RequestKey) -> None:
         if await self._cancel_waiting(context, key):
             return
-        self._early_cancellations.put(key, self._gateway.clock.monotonic())
+        self._early_cancellations.add(key)
         if self._gateway.node_signals.has_other_nodes:
             with suppress(RingbackError):  # the store is unavailable: the call continues
                 await self._gateway.node_signals.notify_nodes(request_cancelled_topic(*key))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ringback.domain.call import Call
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
 from ringback.mcp_server.gateway import Gateway, Result
@@ -32,19 +33,21 @@ class EventSources:
         self._cursors: OrderedDict[CallId, str] = OrderedDict()
 
     async def add_to_meta(self, result: Mapping[str, Any], call: Call) -> Result:
-        source = {
-            "name": str(EventName.CALL_FINISHED),
-            "arguments": {"call_id": call.id},
-            "initialCursor": await self._get_initial_cursor(call),
-        }
+        """The result without it while the store is unavailable: an error would say that nothing was started."""
+        try:
+            cursor = await self._get_initial_cursor(call)
+        except StoreUnavailable:
+            return dict(result)
+        source = {"name": str(EventName.CALL_FINISHED), "arguments": {"call_id": call.id}, "initialCursor": cursor}
         return with_meta(result, {EVENT_SOURCE_META_KEY: source})
 
     async def add_to_created_task(self, context: RequestContext, result: Mapping[str, Any], call: Call) -> Result:
         """Add it to a CreateTaskResult, with the draft's field if it is enabled and the client declares the extension."""
         created = await self.add_to_meta(result, call)
-        if not self._gateway.config.task_event_source or not context.declares_extension(EVENTS_EXTENSION):
+        source = created["_meta"].get(EVENT_SOURCE_META_KEY)
+        is_enabled = self._gateway.config.task_event_source and context.declares_extension(EVENTS_EXTENSION)
+        if source is None or not is_enabled:
             return created
-        source = created["_meta"][EVENT_SOURCE_META_KEY]
         draft = {"name": source["name"], "input": source["arguments"], "initialCursor": source["initialCursor"]}
         return {**created, "eventSource": draft}
 

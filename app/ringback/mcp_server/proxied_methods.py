@@ -25,6 +25,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, reject_cursor
 from ringback.mcp_server.upstream_router import UpstreamRouter
+from ringback.services.limits.unread_responses import reserve_parsed_answer
 from ringback.services.mcp_sessions import with_log_level
 
 INPUT_REQUIRED_RESULT: Final = "input_required"
@@ -139,6 +140,7 @@ class ProxiedMethods:
                 client_capabilities=capabilities,
             )
         )
+        reserve_parsed_answer(context.asgi_state, context.caller.principal, answer)
         if _requires_input(context, answer):
             state = seal_request_state(
                 self._gateway, context, {"upstream": upstream, "state": answer.get("requestState")}

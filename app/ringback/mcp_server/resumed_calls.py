@@ -14,7 +14,7 @@ from typing import Final
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
-from ringback.domain.errors import NotFound
+from ringback.domain.errors import NotFound, StoreUnavailable
 from ringback.domain.ids import CallId
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
@@ -23,6 +23,14 @@ from ringback.schemas.jsonrpc_errors import UNAVAILABLE_CODE
 OTHER_NODE_PAUSES: Final = (0.5, 1.0, 2.0)
 """Seconds between looks for a call that another node may be starting. After them the start is given up: should it be slower
 than that, for example because the host of its callback is resolved, it is refused when it is to be stored."""
+
+
+STORE_PAUSE_SECONDS: Final = 1.0
+"""Between two reads while the store is unavailable."""
+_NOT_READABLE: Final = (
+    "The connection was lost, and whether this request has started a call cannot be read now. Look for it with "
+    "ringback_list_calls before you send the request again."
+)
 
 
 class ResumedCalls:
@@ -53,7 +61,7 @@ class ResumedCalls:
             for wait_seconds in (0.0, *self._pauses_for_other_nodes()):
                 await self._gateway.clock.sleep(wait_seconds)
                 with suppress(NotFound):
-                    return await self._gateway.calls.get_for_waiting(context.caller, request.call_id)
+                    return await self._read_call(context, request.call_id)
             if self._gateway.node_signals.has_other_nodes and (
                 call := await self._gateway.calls.give_up_start(context.caller, request.call_id)
             ):
@@ -64,6 +72,18 @@ class ResumedCalls:
             "The connection was lost, and this request has started no call. Send the request again; with an idempotency key "
             "that was used before you get the call of that key.",
         )
+
+    async def _read_call(self, context: RequestContext, call_id: CallId) -> Call:
+        """Wait while the store is unavailable: after an error the client sends its request again, and the call may run."""
+        clock, config = self._gateway.clock, self._gateway.config
+        ends_at = clock.monotonic() + config.wait_seconds_max
+        while True:
+            try:
+                return await self._gateway.calls.get_for_waiting(context.caller, call_id)
+            except StoreUnavailable:
+                if clock.monotonic() >= ends_at or self._gateway.lifecycle.shutdown_event.is_set():
+                    raise MCPError(UNAVAILABLE_CODE, _NOT_READABLE) from None
+            await clock.sleep(STORE_PAUSE_SECONDS)
 
     def _pauses_for_other_nodes(self) -> Sequence[float]:
         """Another node may be about to commit the start: this one cannot see that, so it looks again for a while."""

@@ -257,23 +257,32 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
         events = MessageQueue[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
-        _request_events.set(ref(events))
         self._request_streams[stream_id] = ends = cast("StreamEnds", (events, events))
         self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
             with suppress(anyio.ClosedResourceError):  # the session ended
-                await cast("MessageQueue[SessionMessage]", self._read_stream_writer).send(message)
+                await self._pass_to_dispatcher(message, events)
                 async for event in events:
-                    if isinstance(event.message, JSONRPCResponse | JSONRPCError):
-                        await response.send_response(self._create_event_data(event))
+                    is_response = isinstance(event.message, JSONRPCResponse | JSONRPCError)
+                    event_data = self._create_event_data(event)
+                    del event  # a large result is not held twice while its client reads it
+                    if is_response:
+                        await response.send_response(event_data)
                         break
-                    await response.send_event(self._create_event_data(event))
+                    await response.send_event(event_data)
         finally:
             if self._request_streams.get(stream_id) is ends:
                 del self._request_streams[stream_id]
             if self._deliveries.get(stream_id) is deliver:
                 del self._deliveries[stream_id]
             events.close()
+
+    async def _pass_to_dispatcher(self, message: SessionMessage, events: MessageQueue[EventMessage]) -> None:
+        token = _request_events.set(ref(events))
+        try:
+            await cast("MessageQueue[SessionMessage]", self._read_stream_writer).send(message)
+        finally:
+            _request_events.reset(token)  # a server may handle the next request of the connection in this context
 
     def _is_replaced(self, request_id: RequestId) -> bool:
         """Whether this id has the stream of another request than that of this context: some clients use an id again."""

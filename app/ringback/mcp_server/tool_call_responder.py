@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome, failed_completion, is_own_error
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_waits import awaits_login
 from ringback.domain.upstreams import PendingForm, UpstreamNotification
@@ -86,6 +87,8 @@ class ToolCallResponder:
                 timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, helper.start)
                 try:
                     return await wait.wait_for_response(call)
+                except StoreUnavailable:  # it would say that nothing was started
+                    return await wait.respond_unfinished(call)
                 finally:
                     timer.cancel()
 
@@ -147,6 +150,10 @@ class _ResponseWait:
                 call = response
             elif self._is_deadline_passed():
                 break
+        return await self.respond_unfinished(call)
+
+    async def respond_unfinished(self, call: Call) -> Result:
+        """A task or a pending result. Neither needs the store, which may be unavailable."""
         if self._task_responder is not None:
             return await self._task_responder.create_task_result(self._context, call)
         return await self._event_sources.add_to_meta(await self._build_pending_result(call), call)

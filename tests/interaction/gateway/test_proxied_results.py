@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from ringback.services.limits.unread_responses import LARGE_RESPONSE_BYTES, PARSED_COPIES, UnreadResponses
 from tests.interaction.gateway.conftest import ELICITATION_CAPABILITY, NO_CAPABILITIES
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -74,6 +75,27 @@ async def test_only_a_client_that_can_elicit_is_asked_for_the_input_of_a_resourc
         async with legacy_session(http, url) as session:
             with pytest.raises(JsonRpcErrorResponse, match="did not offer"):
                 await session.request("resources/read", READ)
+
+
+async def test_a_large_resource_counts_as_unread_with_the_objects_that_its_response_is_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted once and was held twice, so the limit of unread responses was half of what a client could hold."""
+    counts: list[int] = []
+
+    reserve_bytes = UnreadResponses.reserve_bytes
+
+    def count_bytes(responses: UnreadResponses, reader: str, count: int) -> None:
+        counts.append(count)
+        reserve_bytes(responses, reader, count)
+
+    monkeypatch.setattr(UnreadResponses, "reserve_bytes", count_bytes)
+    text = "x" * LARGE_RESPONSE_BYTES
+    result: Json = {"resultType": "complete", "contents": [{"uri": "book://1", "text": text}]}
+    async with open_gateway(tmp_path, {"resources/read": respond_with_result(result)}) as (http, url):
+        returned = await ModernClient(http, url).request("resources/read", READ)
+    assert returned["contents"][0]["text"] == text
+    assert sum(counts) >= PARSED_COPIES * len(text)
 
 
 @pytest.mark.parametrize(("said", "passed_on"), [(7000, 7000), (-1, 0), ("long", 0), (None, 0)])

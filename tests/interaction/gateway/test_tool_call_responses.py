@@ -1,18 +1,35 @@
 """tools/call returns the result, an error, or a pending result."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
+import httpx
 import mcp_types as types
 import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client
 
+from ringback.bootstrap import Environment
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store, Transaction
 from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
-from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
-from tests.support.upstreams import WAIT_SECONDS
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
+from tests.support.mcp_wire import (
+    TASKS_DECLARED,
+    Json,
+    JsonRpcErrorResponse,
+    LegacyClientSession,
+    ModernClient,
+    legacy_session,
+)
+from tests.support.stores import StoreWrapper
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
+T = TypeVar("T")
 AnyClient = ModernClient | LegacyClientSession
 
 
@@ -146,3 +163,71 @@ async def test_an_unknown_tool_gets_an_error_with_the_nearest_name(
             await open_call(client, "cuont")
         assert refused.value.code == -32602
         assert "Did you mean 'count'?" in refused.value.message
+
+
+# -- an outage of the store after the start ----------------------------------------------------------------------------------
+
+
+class UnreachableStore(StoreWrapper):
+    is_away = False
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await super().read(self._require_presence(work))
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await super().write(self._require_presence(work))
+
+    def _require_presence(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
+        if self.is_away:
+            raise StoreUnavailable("The database cannot be reached.")
+        return work
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("surface", ["rest", "modern", "task", "legacy"])
+async def test_an_outage_after_the_start_of_a_call_is_no_error_that_says_that_nothing_was_started(
+    tmp_path: Path, surface: str
+) -> None:
+    """The call was stored and ran, and its client got a 503 or -32000: it would start the call again."""
+    stage, stores = ControlledUpstream(), list[UnreachableStore]()
+
+    def wrap_store(store: Store) -> Store:
+        stores.append(UnreachableStore(store))
+        return stores[0]
+
+    settings: Json = {"auth": "off", "inline_wait_seconds": 1.5, "task_grace_seconds": 1.5}
+    environment = Environment(wrap_store=wrap_store)
+    async with (
+        serving(stage.app()) as server,
+        running_application(tmp_path, make_http_config(server.url), environment=environment, **settings) as ringback,
+        serving_api(ringback.app.api) as url,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+    ):
+        starting = asyncio.create_task(_start_held_call(http, url, surface))
+        await stage.wait_until_held(1)
+        stores[0].is_away = True
+        status = await starting
+        stores[0].is_away = False
+        stage.release.set()
+    assert status == "working"
+
+
+async def _start_held_call(http: httpx.AsyncClient, url: str, surface: str) -> str:
+    """Start a call that outlives its wait. Returns its status in the response."""
+    if surface == "rest":
+        body: Json = {"upstream": "stage", "tool": "hold", "arguments": {"text": "x"}, "wait_seconds": 1.5}
+        response = await http.post(f"{url}/v1/calls", json=body)
+        status: str = response.json().get("call", response.json())["status"]
+        return status
+    if surface == "task":
+        client, params = ModernClient(http, f"{url}/mcp/stage"), call_params("hold", {"text": "x"})
+        created = await client.request("tools/call", params, declare=TASKS_DECLARED)
+        return str(created["status"])
+    if surface == "modern":
+        return _read_pending_status(await open_call(ModernClient(http, f"{url}/mcp/stage"), "hold", {"text": "x"}))
+    async with legacy_session(http, f"{url}/mcp/stage") as session:
+        return _read_pending_status(await open_call(session, "hold", {"text": "x"}))
+
+
+def _read_pending_status(result: Json) -> str:
+    return str(result["structuredContent"][PENDING_KEY]["status"])

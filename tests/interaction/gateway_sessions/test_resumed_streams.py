@@ -3,17 +3,21 @@
 import asyncio
 from typing import Any, Final
 
+import httpx
 import pytest
 
-from ringback.mcp_server import request_events
+from ringback.domain.call import Call
+from ringback.domain.errors import StoreUnavailable
+from ringback.mcp_server import request_events, resumed_calls
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
 from ringback.mcp_server.upstream_router import UpstreamRouter
+from ringback.services.calls.calls import Calls
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.support.event_reader import open_stream, resume_stream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Json, LegacyClientSession
+from tests.support.mcp_wire import Json, LegacyClientSession, legacy_session
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -92,6 +96,28 @@ async def test_a_lost_stream_is_resumed_after_the_call_has_ended(files: Restarta
     assert [call.name for call in files.stage.calls] == ["hold"]
 
 
+async def test_a_stream_that_is_resumed_while_the_store_is_away_waits_for_it(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error was the response, after which a client sends the request again: the tool ran twice."""
+    refusals, read_call = [StoreUnavailable("away")] * 2, Calls.get_for_waiting
+
+    async def refuse_first(*arguments: Any) -> Call:
+        if refusals:
+            raise refusals.pop()
+        return await read_call(*arguments)
+
+    monkeypatch.setattr(Calls, "get_for_waiting", refuse_first)
+    monkeypatch.setattr(resumed_calls, "STORE_PAUSE_SECONDS", 0.01)
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        event_id = await lose_stream(running, session)
+        files.stage.release.set()
+        async with resume_stream(session, event_id) as stream:
+            assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
+    assert (refusals, [call.name for call in files.stage.calls]) == ([], ["hold"])
+
+
 async def test_a_stream_resumed_twice_is_resumed_from_the_later_id(files: RestartableRingback) -> None:
     async with files.running(**LONG_WAIT) as running:
         session = await open_session(running)
@@ -138,6 +164,21 @@ async def test_a_request_with_the_id_of_a_lost_one_gets_its_own_response(files: 
             response = await stream.read_response()
     assert ended["structuredContent"]["status"] == "cancelled"
     assert "second" in response.data["result"]["content"][0]["text"]
+
+
+async def test_requests_that_a_server_handles_in_one_task_get_their_responses(files: RestartableRingback) -> None:
+    """As httpx's ASGI transport does: the context of one request is that of the next, also of another session."""
+    async with files.running() as running:
+        key = await running.get_key("alice")
+        transport = httpx.ASGITransport(running.application.app.api)
+        async with (
+            asyncio.timeout(WAIT_SECONDS),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+            legacy_session(http, "http://127.0.0.1/mcp/stage", key=key) as first,
+        ):
+            assert (await first.request("tools/list", {}))["tools"]
+            async with legacy_session(http, "http://127.0.0.1/mcp/stage", key=key) as second:
+                assert (await second.request("tools/list", {}))["tools"]
 
 
 async def test_progress_that_a_client_has_received_does_not_come_again_on_the_resumed_stream(

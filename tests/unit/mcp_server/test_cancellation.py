@@ -9,6 +9,8 @@ import pytest
 from ringback.domain.principal import Principal
 from ringback.mcp_server.cancellation import (
     EARLY_CANCELLATION_SECONDS,
+    EARLY_CANCELLATIONS_MAX,
+    EarlyCancellations,
     EntriesByPrincipal,
     RequestKey,
     WaitingRequests,
@@ -37,6 +39,21 @@ def test_an_entry_is_taken_out_once() -> None:
     entries.put(make_key("a"), 1)
 
     assert [entries.pop(make_key("a")), entries.pop(make_key("a")), entries.pop(make_key("a", BOB))] == [1, None, None]
+
+
+async def test_cancellations_that_find_no_request_are_forgotten_and_bounded_for_each_principal() -> None:
+    """They stayed in memory for good: those of requests that had ended, too, which are most."""
+    clock = FakeClock()
+    early = EarlyCancellations(clock)
+    for number in range(EARLY_CANCELLATIONS_MAX + 1):
+        early.add(make_key(str(number)))
+    early.add(make_key("0"))
+    early.add(make_key("0", BOB))
+    known, bounded = early.pop(make_key("1")), early.pop(make_key(str(EARLY_CANCELLATIONS_MAX)))
+    await clock.sleep(EARLY_CANCELLATION_SECONDS + 1)
+    early.add(make_key("later"))
+
+    assert (known, bounded, early.pop(make_key("0", BOB)), len(early)) == (True, False, False, 1)
 
 
 def _subscribe(*_: Any, **__: Any) -> AbstractContextManager[None]:

@@ -226,7 +226,7 @@ class CallTools:
             caller,
             resumed.call,
             resumed.result,
-            events=[_serialize_event(event) for event in resumed.events],
+            events=[serialize_event(event) for event in resumed.events],
             truncated=resumed.is_truncated,
             resume_token=resumed.resume_token,
         )
@@ -250,11 +250,12 @@ class CallTools:
         return _build_tool_result(jsontext.dumps(page).decode(), page)
 
 
-def _serialize_event(event: Event) -> dict[str, Any]:
+def serialize_event(event: Event) -> dict[str, Any]:
+    """The event as the structured content of a tool."""
     return {
         "eventId": event.id,
         "name": str(event.name),
-        "timestamp": format_iso(event.created_at),
+        "timestamp": format_iso(event.timestamp),
         "cursor": encode_log_position(event.position),
         "data": dict(event.data),
     }

@@ -11,14 +11,11 @@ from typing import Any, Final, TypeVar
 from pydantic import Field, ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.clock import format_iso
-from ringback.domain.cursor import encode_log_position
 from ringback.domain.errors import RingbackError
-from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
-from ringback.mcp_server.builtin_tools.call_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.call_tools import build_validation_result, serialize_event
 from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolArguments, generate_input_schema
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
@@ -130,11 +127,11 @@ class EventTools:
         self._lookups = lookups
 
     async def get_event(self, caller: Caller, arguments: GetEventArguments) -> dict[str, Any]:
-        return _serialize_event(await self._lookups.get_event(caller, arguments.event_id))
+        return serialize_event(await self._lookups.get_event(caller, arguments.event_id))
 
     async def list_recent_events(self, caller: Caller, arguments: RecentEventsArguments) -> dict[str, Any]:
         events = await self._lookups.list_recent(caller, arguments.to_filter(), limit=arguments.limit)
-        return {"events": [_serialize_event(event) for event in events]}
+        return {"events": [serialize_event(event) for event in events]}
 
 
 def _bind_tool(
@@ -153,13 +150,3 @@ def _bind_tool(
         return {"content": [{"type": "text", "text": text}], "structuredContent": structured, "isError": False}
 
     return handle
-
-
-def _serialize_event(event: Event) -> dict[str, Any]:
-    return {
-        "eventId": event.id,
-        "name": str(event.name),
-        "timestamp": format_iso(event.timestamp),
-        "cursor": encode_log_position(event.position),
-        "data": dict(event.data),
-    }

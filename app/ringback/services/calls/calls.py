@@ -14,7 +14,14 @@ from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
+from ringback.domain.errors import (
+    CallEnded,
+    CallExpired,
+    IdempotencyConflict,
+    NotFound,
+    ResultNotReady,
+    StoreUnavailable,
+)
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -202,16 +209,23 @@ class Calls:
         """Wait for the end of a call that was just started. Return the call, and its result if it has one.
 
         Without `until_final`, any other status than that of `call` ends the wait too. The scope `calls` is enough: after the
-        start, a missing scope `read` must not become an error.
+        start, a missing scope `read` must not become an error. Nor must an unavailable store: the client would think that
+        nothing was started, and start the call again. Then the call is returned as it was known last.
         """
         caller.require_scope(Scope.CALLS)
+        started = call
         if wait_seconds > 0 and not call.is_final:
-            call = await self._poll_call(caller, call, wait_seconds, until_final=until_final)
+            call = await self._poll_call(caller, call, wait_seconds, until_final=until_final, survives_outage=True)
         if not call.is_final:
             return call, None
         if (end := self._attended_calls.find_end(call.id)) is not None:
             return call, end.result
-        return call, await self._results.read_result(call)
+        try:
+            return call, await self._results.read_result(call)
+        except StoreUnavailable:
+            if started.is_final:
+                raise
+            return started, None
 
     async def join_calls(
         self, caller: Caller, call_ids: Sequence[str], mode: JoinMode, *, wait_seconds: float
@@ -320,14 +334,32 @@ class Calls:
 
     # -- waiting --
 
-    async def _poll_call(self, caller: Caller, previous: Call, wait_seconds: float, *, until_final: bool) -> Call:
+    async def _poll_call(
+        self,
+        caller: Caller,
+        previous: Call,
+        wait_seconds: float,
+        *,
+        until_final: bool,
+        survives_outage: bool = False,
+    ) -> Call:
+        """With `survives_outage`, the call counts as unchanged while the store is unavailable."""
+
         def is_done(call: Call) -> bool:
             return call.is_final or (not until_final and call.status is not previous.status)
 
+        latest = previous
+
         async def read_call() -> Call:
+            nonlocal latest
             if (end := self._attended_calls.find_end(previous.id)) is not None:
                 return end.call
-            return await self._store.read(lambda tx: get_own_call(tx, caller.principal, previous.id))
+            try:
+                latest = await self._store.read(lambda tx: get_own_call(tx, caller.principal, previous.id))
+            except StoreUnavailable:
+                if not survives_outage:
+                    raise
+            return latest
 
         return await poll_until(
             read_call,

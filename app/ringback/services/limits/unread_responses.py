@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ringback.domain.call import Call
 from ringback.domain.errors import QuotaExceeded, Unavailable
@@ -198,6 +198,25 @@ def find_response_memory(state: MutableMapping[str, Any]) -> ResponseMemory:
 def reserve_parsed_result(state: MutableMapping[str, Any], principal: Principal, call: Call) -> None:
     """Reserve an MCP response with the result of this call. Raises `QuotaExceeded` or `Unavailable`."""
     find_response_memory(state).reserve(principal, PARSED_COPIES * (call.result_bytes or 0))
+
+
+def reserve_parsed_answer(state: MutableMapping[str, Any], principal: Principal, answer: Any) -> None:
+    """Reserve an MCP response with this answer of an upstream. Raises `QuotaExceeded` or `Unavailable`."""
+    find_response_memory(state).reserve(principal, PARSED_COPIES * _count_characters(answer))
+
+
+def _count_characters(value: Any) -> int:
+    """Of all texts in a JSON value: what is large is text."""
+    count, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            count += len(each)
+        elif isinstance(each, dict):
+            left.extend(cast("dict[str, Any]", each).values())
+        elif isinstance(each, list):
+            left.extend(cast("list[Any]", each))
+    return count
 
 
 def has_memory_for(state: MutableMapping[str, Any], principal: Principal, size: int) -> bool:
