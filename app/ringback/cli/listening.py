@@ -60,9 +60,8 @@ async def run_listener(options: ListenOptions) -> None:
 
 
 async def _handle_callbacks(options: ListenOptions, client: RingbackClient, state: ListenerState) -> None:
-    stop, abort = (
-        handle_stop_signals()
-    )  # before this, nothing runs that needs an orderly end, and a signal ends the process
+    # Until here nothing runs that needs an orderly end, so a signal ends the process at once.
+    stop, abort = handle_stop_signals()
     async with _open_handler(options, state.inbox, stop) as handler:
         if options.retry_given_up:
             print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
