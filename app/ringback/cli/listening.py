@@ -132,9 +132,9 @@ def _add_notifications(handler: CallbackHandler) -> CallbackHandler:
     return NotifyingHandler(handler, DesktopNotifier())
 
 
-def handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Events that the first and the second signal set."""
-    stop, abort = asyncio.Event(), asyncio.Event()
+def handle_stop_signals(stop: asyncio.Event | None = None) -> tuple[asyncio.Event, asyncio.Event]:
+    """Events that the first signal and the second one set: `stop`, or a new event, and another."""
+    stop, abort = stop or asyncio.Event(), asyncio.Event()
 
     def handle_signal() -> None:
         (abort if stop.is_set() else stop).set()
