@@ -38,6 +38,7 @@ What commands share:
     http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
     proxy_bypass      servers on this machine are reached without the environment's proxy
+    unread_headers    cookies and redirects of responses, which no command reads
     home_folder       the user's home and base folders, also for a user who has no home
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
@@ -49,6 +50,7 @@ traceback is a bug. Exit codes:
     74   the output could not be written; what the command did is done
     75   a wait ended before its call, or a repetition may succeed: the database is away, or a disk is full
     130  Ctrl-C
+    143  SIGTERM, for `check-server`
 
 `--json` prints the objects of the REST API. `ringback --install-completion` sets up completion for the shell.
 """

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
@@ -21,14 +21,21 @@ HOST_NAME_LENGTH_MAX: Final = 48
 
 
 async def receive_callbacks(
-    port: int, secret: str | None, *, client: RingbackClient | None, stop: asyncio.Event, as_json: bool
+    port: int,
+    secret: str | None,
+    *,
+    client: RingbackClient | None,
+    as_json: bool,
+    handle_stop_signals: Callable[[asyncio.Event], object],
 ) -> None:
-    """Receive callbacks and print them until `stop` is set. With a client, register a webhook for that time.
+    """Receive callbacks and print them until a signal. With a client, register a webhook for that time.
 
+    `handle_stop_signals` lets the first signal set an event. It is called after the registration, which a signal ends at once.
     Output that cannot be written ends it, and raises the `OSError`: the callback is refused, and its sender keeps it.
     """
     secret = secret or secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
     format_text = format_callback if as_json else describe_callback
+    stop = asyncio.Event()
     failures: list[OSError] = []
 
     async def print_callback(callback: Callback) -> None:
@@ -43,7 +50,8 @@ async def receive_callbacks(
     with _bind_socket(port) as listener:
         port = listener.getsockname()[1]
         serving = serve_receiver(receiver, listener, on_refused=_print_refusal)
-        async with serving, _registered_webhook(client, port, secret):
+        registered = _registered_webhook(client, port, secret, on_registered=lambda: handle_stop_signals(stop))
+        async with serving, registered:
             print_message(f"Listening on {build_address(port)}")
             await stop.wait()
     if failures:
@@ -73,15 +81,19 @@ def _bind_socket(port: int) -> Generator[socket.socket]:
 
 
 @asynccontextmanager
-async def _registered_webhook(client: RingbackClient | None, port: int, secret: str) -> AsyncGenerator[None]:
+async def _registered_webhook(
+    client: RingbackClient | None, port: int, secret: str, *, on_registered: Callable[[], object]
+) -> AsyncGenerator[None]:
     """Register a webhook for the duration of the context, if there is a client."""
     address = build_address(port)
     if client is None:
+        on_registered()
         yield
         return
     async with client:
         name = derive_webhook_name(socket.gethostname(), port)
         webhook = await client.put_webhook(name, address, secret=secret, description="ringback listen")
+        on_registered()
         try:
             print_message(f"Registered the webhook {webhook.id}, named {name}. {webhook.hears}")
             with suppress(ClientError):  # a key that may register webhooks need not be allowed to list them

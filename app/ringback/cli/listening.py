@@ -60,9 +60,8 @@ async def run_listener(options: ListenOptions) -> None:
 
 
 async def _handle_callbacks(options: ListenOptions, client: RingbackClient, state: ListenerState) -> None:
-    stop, abort = (
-        handle_stop_signals()
-    )  # before this, nothing runs that needs an orderly end, and a signal ends the process
+    # Until here nothing runs that needs an orderly end, so a signal ends the process at once.
+    stop, abort = handle_stop_signals()
     async with _open_handler(options, state.inbox, stop) as handler:
         if options.retry_given_up:
             print_message(f"Callbacks that are handled again: {await state.inbox.retry_given_up()}")
@@ -133,9 +132,9 @@ def _add_notifications(handler: CallbackHandler) -> CallbackHandler:
     return NotifyingHandler(handler, DesktopNotifier())
 
 
-def handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Events that the first and the second signal set."""
-    stop, abort = asyncio.Event(), asyncio.Event()
+def handle_stop_signals(stop: asyncio.Event | None = None) -> tuple[asyncio.Event, asyncio.Event]:
+    """Events that the first signal and the second one set: `stop`, or a new event, and another."""
+    stop, abort = stop or asyncio.Event(), asyncio.Event()
 
     def handle_signal() -> None:
         (abort if stop.is_set() else stop).set()

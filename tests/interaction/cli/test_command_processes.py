@@ -87,7 +87,10 @@ async def url(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str
         assert await service.interrupt() == 0
 
 
-async def test_a_listener_whose_service_does_not_respond_ends_at_the_first_interrupt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--port", "0")], ids=["event stream", "webhook"])
+async def test_a_listener_whose_service_does_not_respond_ends_at_the_first_interrupt(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     requested = asyncio.Event()
 
     async def stay_silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -98,7 +101,7 @@ async def test_a_listener_whose_service_does_not_respond_ends_at_the_first_inter
     server = RawServer()
     async with (
         serving_raw(stay_silent, server),
-        ringback("listen", "--url", server.url, folder=tmp_path, XDG_STATE_HOME=str(tmp_path)) as listener,
+        ringback("listen", "--url", server.url, *options, folder=tmp_path, XDG_STATE_HOME=str(tmp_path)) as listener,
         asyncio.timeout(WAIT_SECONDS),
     ):
         await requested.wait()

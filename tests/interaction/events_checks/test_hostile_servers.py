@@ -42,13 +42,14 @@ def stream_endlessly(line: bytes) -> Response:
 
 
 def stream_events_without_pause() -> Response:
-    kinds = itertools.chain(["active"], itertools.repeat("event"))
+    def encode(kind: str) -> bytes:
+        frame = {"jsonrpc": "2.0", "method": f"notifications/events/{kind}", "params": {"cursor": "c"}}
+        return f"data: {json.dumps(frame)}\n\n".encode()
 
-    async def stream() -> AsyncGenerator[str]:
-        for kind in kinds:
-            frame = {"jsonrpc": "2.0", "method": f"notifications/events/{kind}", "params": {"cursor": "c"}}
-            yield f"data: {json.dumps(frame)}\n\n"
-            await asyncio.sleep(0.01)
+    async def stream() -> AsyncGenerator[bytes]:
+        yield encode("active")
+        async for event in send_slowly(encode("event")):
+            yield event
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 

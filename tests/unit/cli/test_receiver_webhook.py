@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -85,7 +86,7 @@ async def test_a_receiver_whose_output_nobody_reads_ends_and_does_not_refuse_cal
 
     monkeypatch.setattr(callback_receiver, "print_output", fail)
     receiving = asyncio.create_task(
-        callback_receiver.receive_callbacks(0, SECRET, client=None, stop=asyncio.Event(), as_json=as_json)
+        callback_receiver.receive_callbacks(0, SECRET, client=None, as_json=as_json, handle_stop_signals=Mock())
     )
 
     answer = await post_callback(await address)

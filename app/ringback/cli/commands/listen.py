@@ -177,11 +177,9 @@ def _receive(
     if client is None and secret is None:
         raise typer.BadParameter("give --secret of your webhook, or --url of a service to register a webhook with")
 
-    async def run() -> None:
-        stop, _ = handle_stop_signals()
-        await receive_callbacks(port, secret, client=client, stop=stop, as_json=as_json)
-
-    asyncio.run(run())
+    asyncio.run(
+        receive_callbacks(port, secret, client=client, as_json=as_json, handle_stop_signals=handle_stop_signals)
+    )
 
 
 def _reject_durable_options(context: typer.Context) -> None:

@@ -32,7 +32,7 @@ from ringback.client.arguments import is_on_this_machine
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
 
-ADVICE: Final = {
+ADVICE: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: " (give --api-key or --header)",
     HTTPStatus.FORBIDDEN: " (do these credentials have access?)",
 }
