@@ -1,5 +1,5 @@
 // What a receiver in TypeScript does with the types of callbacks. tests/contract/test_callback_types.py compiles it with `strict`.
-import type { CallbackBody, ControlEnvelope, FinishedData, Outcome, VerificationAnswer } from "./callbacks";
+import type { CallbackBody, ControlEnvelope, FinishedData, Outcome, PublishedCallback, VerificationAnswer } from "./callbacks";
 
 export function describe(body: CallbackBody): string {
   switch (body.name) {
@@ -27,6 +27,10 @@ function describeEnd(data: FinishedData): string {
   const outcome: Outcome = data.outcome;
   const token: string | undefined = data.resume_token;
   return data.error === undefined ? outcome : `${data.error.code}: ${data.error.message} ${token ?? ""}`;
+}
+
+export function readOrder(body: PublishedCallback): unknown {
+  return body.name === "order.paid" ? body.data["order_id"] : undefined;
 }
 
 export function answer(body: CallbackBody | ControlEnvelope): VerificationAnswer | undefined {

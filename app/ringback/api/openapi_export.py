@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from ringback.api.app import create_documented_app
 
-CALLBACK_SCHEMAS: Final = ("CallbackBody", "ControlEnvelope", "VerificationAnswer")
+CALLBACK_SCHEMAS: Final = ("CallbackBody", "PublishedCallback", "ControlEnvelope", "VerificationAnswer")
 _SCHEMA_PREFIX: Final = "#/components/schemas/"
 
 

@@ -27,6 +27,8 @@ router = APIRouter(
 
 
 CONTROL_ENVELOPES: Final = frozenset({"verification", "gap"})
+PUBLISHED: Final = "published"
+"""The name in the document of events whose own names it cannot know."""
 
 
 SubscriptionId = Annotated[
@@ -214,6 +216,16 @@ class UpstreamChangedCallback(CallbackBase):
     data: UpstreamChangedData
 
 
+class PublishedCallback(CallbackBase):
+    """An event that you publish, or one of an upstream. Its name is none of Ringback's own."""
+
+    name: str = Field(description="The name that was published, such as `order.paid`, or `upstream/name`.")
+    data: dict[str, Any] = Field(
+        description="As it was published. To a webhook that was registered over REST, also `subscription_id`, and "
+        "`webhook_correlation_id` if it has one."
+    )
+
+
 class GapEnvelope(CallbackPart):
     """A control envelope, not an event: it has no eventId, and its `webhook-id` begins with `msg_gap_`."""
 
@@ -264,7 +276,7 @@ CallbackHeadersParam = Annotated[CallbackHeaders, Header()]
 
 
 def build_callback_unions(webhooks: Mapping[str, Any]) -> dict[str, Any]:
-    """Schemas of any event, distinguished by its `name`, and of any control envelope, distinguished by its `type`.
+    """Schemas of any event of Ringback's own, by its `name`, and of any control envelope, by its `type`.
 
     `webhooks` is that section of the OpenAPI document. Generators of types make unions of them.
     """
@@ -273,9 +285,11 @@ def build_callback_unions(webhooks: Mapping[str, Any]) -> dict[str, Any]:
         for name, path in webhooks.items()
     }
     envelopes = {name: reference for name, reference in references.items() if name in CONTROL_ENVELOPES}
-    events = {name: reference for name, reference in references.items() if name not in CONTROL_ENVELOPES}
+    events = {name: found for name, found in references.items() if name not in {*CONTROL_ENVELOPES, PUBLISHED}}
     return {
-        "CallbackBody": _build_union("name", events, "The body of a callback that has an event."),
+        "CallbackBody": _build_union(
+            "name", events, "The body of a callback that has an event of Ringback's own. Others: PublishedCallback."
+        ),
         "ControlEnvelope": _build_union(
             "type", envelopes, "The body of a callback about deliveries or the URL itself."
         ),
@@ -332,6 +346,11 @@ def upstream_changed(body: UpstreamChangedCallback, headers: CallbackHeadersPara
     Sent at most once per second for each list or resource. Also sent once if a change may have been missed: after a restart, or
     after the upstream was unreachable.
     """
+
+
+@router.post(PUBLISHED, operation_id="on_published_event", status_code=204)
+def published_event(body: PublishedCallback, headers: CallbackHeadersParam) -> None:
+    """An event that you have published, or that an upstream has. Sent only to webhooks with its name in `events`."""
 
 
 @router.post("verification", operation_id="on_verification", status_code=200, response_model=VerificationAnswer)

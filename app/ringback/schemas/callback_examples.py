@@ -108,4 +108,9 @@ UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
         "webhook_correlation_id": "inbox-3",
     },
 }
+PUBLISHED_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "order.paid",
+    "data": {"order_id": "o1", "subscription_id": WEBHOOK_ID, "webhook_correlation_id": "inbox-3"},
+}
 GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}

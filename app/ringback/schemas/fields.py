@@ -226,7 +226,7 @@ Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterVa
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
 ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_MAX), AfterValidator(require_printable)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
-Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX), AfterValidator(_check_secret)]
+Secret = Annotated[SecretStr, AfterValidator(_check_secret), Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_check_headers), limit_size(MEMBERS_MAX)]
 """Headers of callbacks, by name. No response shows a value."""
 EventTypeName = Annotated[

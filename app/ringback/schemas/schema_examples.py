@@ -175,6 +175,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "SuspendedCallback": [callback_examples.SUSPENDED_CALLBACK],
     "RecoveredCallback": [callback_examples.RECOVERED_CALLBACK],
     "UpstreamChangedCallback": [callback_examples.UPSTREAM_CHANGED_CALLBACK],
+    "PublishedCallback": [callback_examples.PUBLISHED_CALLBACK],
     "GapEnvelope": [callback_examples.GAP],
 }
 """By the name of the schema."""

@@ -13,6 +13,20 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Se
 KEY = {"Idempotency-Key": "weekly report 47"}
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 CONCURRENT_REQUESTS = 50
+WORKING_OPERATIONS: Final[list[tuple[str, dict[str, Any] | None]]] = [
+    ("/v1/keys", {"principal": "carol"}),
+    ("/v1/keys/KEY/rotate", None),
+    ("/v1/portal-links", None),
+    ("/v1/webhooks/WEBHOOK/test", None),
+    ("/v1/webhooks/WEBHOOK/rotate-secret", None),
+    ("/v1/webhooks/WEBHOOK/replay", {"dead": True}),
+    ("/v1/deliveries/redeliver", {}),
+    ("/v1/deliveries/dlv_1/redeliver", None),
+    ("/v1/events", {"name": "order.paid", "data": {}}),
+    ("/v1/events/batch", {"events": [{"name": "order.paid", "data": {}}]}),
+    ("/v1/upstreams/git/login", None),
+]
+"""Operations that do their work with each request: their paths and bodies."""
 
 pytestmark = pytest.mark.requirement("R13")
 
@@ -147,22 +161,7 @@ async def test_during_a_shutdown_a_repeated_key_still_returns_its_call(
     assert (new.status_code, new.json()["type"]) == (503, "/problems/shutting-down")
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/keys", {"principal": "carol"}),
-        ("/v1/keys/KEY/rotate", None),
-        ("/v1/portal-links", None),
-        ("/v1/webhooks/WEBHOOK/test", None),
-        ("/v1/webhooks/WEBHOOK/rotate-secret", None),
-        ("/v1/webhooks/WEBHOOK/replay", {"dead": True}),
-        ("/v1/deliveries/redeliver", {}),
-        ("/v1/deliveries/dlv_1/redeliver", None),
-        ("/v1/events", {"name": "order.paid", "data": {}}),
-        ("/v1/events/batch", {"events": [{"name": "order.paid", "data": {}}]}),
-        ("/v1/upstreams/git/login", None),
-    ],
-)
+@pytest.mark.parametrize(("path", "body"), WORKING_OPERATIONS)
 async def test_an_operation_that_does_its_work_with_each_request_refuses_a_key(
     service: ServiceUnderTest, path: str, body: dict[str, Any] | None
 ) -> None:

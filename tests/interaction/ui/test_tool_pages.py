@@ -234,7 +234,11 @@ async def test_the_page_of_a_skipped_upstream_says_that_no_call_is_accepted(
     entry = SkippedUpstream(
         name="stage", configured_name="stage", reason=SkipReason.MISSING_VARIABLE, advice="'url' needs ABSENT."
     )
-    monkeypatch.setattr(UpstreamToolCatalog, "list_skipped", lambda _: [entry])
+
+    def list_skipped(_: object) -> list[SkippedUpstream]:
+        return [entry]
+
+    monkeypatch.setattr(UpstreamToolCatalog, "list_skipped", list_skipped)
     browser = await sign_in(service, "alice")
 
     page = (await browser.open("/upstreams/stage")).text
