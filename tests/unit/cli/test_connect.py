@@ -270,6 +270,24 @@ def test_a_broken_configuration_of_ringback_is_left_alone(run_connect: Connect, 
     assert list_files(home) == before
 
 
+@pytest.mark.parametrize(("client", "file"), [("cursor", ".cursor/mcp.json"), ("claude-desktop", "desktop.json")])
+@respx.mock
+def test_an_undo_lets_the_service_to_which_the_client_was_connected_read_its_configuration_again(
+    run_connect: Connect, home: Path, client: str, file: str
+) -> None:
+    url = "https://ringback.example.com/base"
+    reload = respx.post(f"{url}/v1/upstreams/reload").respond(503)
+    (home / file).write_text('{"mcpServers": {"git": {"command": "uvx"}}}')
+    run_connect(client, "--write", "--file", str(home / file), "--url", url, "--api-key", "rbk_1")
+    written = reload.call_count
+
+    undone = run_connect(client, "--undo", "--file", str(home / file), "--api-key", "rbk_1")
+
+    assert (undone.exit_code, reload.call_count > written) == (0, True)
+    assert reload.calls.last.request.headers["authorization"] == "Bearer rbk_1"
+    assert f"The service at {url} did not read its configuration again" in undone.stderr
+
+
 @pytest.mark.parametrize("option", ["--write", "--undo"])
 def test_the_user_s_own_service_reads_its_configuration_again(
     run_connect: Connect, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch, option: str
