@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -338,6 +338,28 @@ def test_a_backup_has_a_folder_of_its_own(made: Run) -> None:
 
     assert (refused.exit_code, list_files(BACKUP)) == (2, {"notes.txt"})
     assert "not empty" in refused.stderr
+
+
+def test_two_backups_at_once_into_one_folder_leave_one_whole_backup(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    BACKUP.mkdir(parents=True)
+    look = Path.iterdir
+
+    def look_too_early(folder: Path) -> Iterator[Path]:
+        """As if the other one had not begun."""
+        if folder != BACKUP:
+            return look(folder)
+        monkeypatch.setattr(Path, "iterdir", look)
+        return iter(())
+
+    def begin_another(_remaining: int, _total: int) -> None:
+        monkeypatch.setattr(Path, "iterdir", look_too_early)
+        refused = made("backup", str(BACKUP))
+        assert (refused.exit_code, refused.stdout) == (2, "")
+
+    manifest = back_up(load_settings(), BACKUP, clock=SystemClock(), on_step=begin_another)
+
+    assert manifest.files.keys() == {"ringback.db", "ringback.db.key"}
+    assert list_files(BACKUP) == {"ringback.db", "ringback.db.key", "backup.json"}
 
 
 def test_a_database_that_does_not_exist_is_not_backed_up_and_not_made(run: Run) -> None:
