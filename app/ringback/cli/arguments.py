@@ -122,6 +122,8 @@ def parse_headers(lines: Sequence[str], *, option: str = "--header") -> dict[str
         name, separator, value = line.partition(":")
         if not separator or not name.strip():
             raise typer.BadParameter("a header is `Name: value`", param_hint=option)
+        if name.strip().lower() in map(str.lower, headers):
+            raise typer.BadParameter(f"the header {name.strip()} is given twice", param_hint=option)
         headers[name.strip()] = value.strip()
     return headers
 
