@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
-import httpx
 import typer
 from typer.core import TyperGroup
 
@@ -51,6 +50,8 @@ def format_time(time: datetime | None) -> str | None:
 
 def require_http_url(url: str, *, option: str, example: str) -> None:
     """Refuse what is not a whole URL of http or https."""
+    import httpx  # noqa: PLC0415 - commands on the database parse arguments, too, and send no request
+
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
@@ -121,6 +122,8 @@ def parse_headers(lines: Sequence[str], *, option: str = "--header") -> dict[str
         name, separator, value = line.partition(":")
         if not separator or not name.strip():
             raise typer.BadParameter("a header is `Name: value`", param_hint=option)
+        if name.strip().lower() in map(str.lower, headers):
+            raise typer.BadParameter(f"the header {name.strip()} is given twice", param_hint=option)
         headers[name.strip()] = value.strip()
     return headers
 

@@ -12,10 +12,12 @@ from ringback.domain.clock import Clock, format_iso
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring, missing_key_file
 from ringback.service_database.backup_manifest import (
     DATABASE_NAME,
+    DRAFT_NAME,
     DUMP_NAME,
     KEY_FILE_NAME,
     BackupError,
     Manifest,
+    claim_folder,
     copy_private_file,
     digest_file,
     sync_folder,
@@ -53,7 +55,7 @@ def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) 
         else:
             copy_database_file(path, folder / DATABASE_NAME, on_step=on_step)
             _copy_key_file(settings, path, folder)
-        files = {file.name: digest_file(file) for file in sorted(folder.iterdir())}
+        files = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != DRAFT_NAME}
         manifest = Manifest(
             created_at=format_iso(clock.wall_time()),
             ringback=__version__,
@@ -105,6 +107,12 @@ def _new_folder(folder: Path) -> Generator[None]:
         sync_folder(folder.parent)
     elif not folder.is_dir() or any(folder.iterdir()):
         raise BackupError(f"'{folder}' exists and is not empty. Name a new folder: each backup has its own.")
+    try:
+        claim_folder(folder)
+    except FileExistsError:
+        raise BackupError(
+            f"Another backup is being made in '{folder}'. Name a new folder: each backup has its own."
+        ) from None
     try:
         yield
     except BaseException:

@@ -18,6 +18,8 @@ from typing import Any, Final, Literal
 from ringback.domain.errors import StoreUnavailable
 
 MANIFEST_NAME: Final = "backup.json"
+DRAFT_NAME: Final = "backup.json.draft"
+"""The manifest until it is whole. A backup that is being made has claimed its folder with it."""
 DATABASE_NAME: Final = "ringback.db"
 KEY_FILE_NAME: Final = "ringback.db.key"
 DUMP_NAME: Final = "ringback.dump"
@@ -51,14 +53,19 @@ class Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it as a whole, and sync it and its folder."""
-    draft = folder / f"{MANIFEST_NAME}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    draft = folder / DRAFT_NAME
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with _naming_file(draft), os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, **asdict(manifest)}, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(folder / MANIFEST_NAME)
     sync_folder(folder)
+
+
+def claim_folder(folder: Path) -> None:
+    """Let no other backup use the folder. Raises `FileExistsError` if one does."""
+    os.close(os.open(folder / DRAFT_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def read_manifest(folder: Path) -> Manifest:

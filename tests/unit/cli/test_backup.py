@@ -1,39 +1,31 @@
 """`ringback backup` and `ringback restore`, on SQLite; tests/crash/test_backup_and_restore.py has the story on both stores."""
 
 import asyncio
-import errno
 import json
 import os
 import shutil
 import sqlite3
-import stat
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import load_key_ring
-from ringback.service_database import backup_manifest, open_shared_store
+from ringback.service_database import open_shared_store
 from ringback.service_database import restore as restoring
 from ringback.service_database.backup import back_up
 from ringback.service_database.backup_manifest import Manifest, digest_file, write_manifest
 from ringback.service_database.key_ring import require_key_ring
-from ringback.service_database.keyless_store import open_store_without_keys
 from ringback.settings import load_settings
 from ringback.signing import sealing
 from ringback.storage.migrations import SchemaState
 from ringback.storage.sqlite import backup as copying
 from ringback.storage.sqlite.store import lock_for_database
+from tests.support.backups import BACKUP, DATABASE, KEY_FILE, Run, create_key, list_files, principals, serving
 from tests.support.examples import WEBHOOK
 
-Run = Callable[..., Result]
-
-DATABASE, KEY_FILE, BACKUP = Path("ringback.db"), Path("ringback.db.key"), Path("backups/monday")
 SERVICE_USER = 65_534
 """Any user but root."""
 
@@ -45,35 +37,8 @@ def made(run: Run) -> Run:
     return run
 
 
-def create_key(run: Run, principal: str) -> None:
-    created = run("keys", "create", principal, "--create")
-    assert created.exit_code == 0, created.stderr
-
-
-def principals(run: Run) -> set[str]:
-    listed = run("keys", "list", "--json")
-    assert listed.exit_code == 0, listed.stderr
-    return {key["principal"] for key in json.loads(listed.stdout)}
-
-
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
-
-
-def list_files(folder: Path) -> set[str]:
-    return {file.name for file in folder.iterdir()}
-
-
-@contextmanager
-def serving() -> Generator[None]:
-    """The database is held as a running service holds it."""
-    with asyncio.Runner() as runner:
-        store = open_store_without_keys(load_settings(), exclusive=True)
-        runner.run(store.__aenter__())
-        try:
-            yield
-        finally:
-            runner.run(store.__aexit__(None, None, None))
 
 
 def test_a_backup_is_complete_and_private_and_says_what_is_in_it(made: Run) -> None:
@@ -139,76 +104,6 @@ def test_a_restored_backup_is_the_database_of_that_time_and_the_other_one_is_kep
     shutil.copy(f"{kept}.key", "kept.db.key")
     shutil.copy(kept, "kept.db")
     assert '"after"' in made("keys", "list", "--json", "--database", "sqlite:///kept.db").stdout
-
-
-def test_two_restores_within_a_second_keep_both_databases_that_they_replace(made: Run) -> None:
-    made("backup", str(BACKUP))
-    kept = [made("restore", str(BACKUP), "--replace", "--json") for _ in range(3)]
-
-    moved = [name for restored in kept for name in json.loads(restored.stdout)["moved_aside"]]
-    assert len(set(moved)) == len(moved)
-    assert all(Path(name).exists() for name in moved)
-
-
-def test_a_restore_moves_the_database_itself_aside_as_the_last_of_its_files(
-    made: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed between two renames, it leaves a database that no service starts with, and not the log of none."""
-    made("backup", str(BACKUP))
-    with serving():
-        for name in ("ringback.db-wal", "ringback.db-shm"):
-            shutil.copy(name, f"{name}.copy")
-    for name in ("ringback.db-wal", "ringback.db-shm"):
-        Path(f"{name}.copy").rename(name)
-    renamed: list[str] = []
-    rename = Path.rename
-
-    def note(self: Path, target: Path) -> Path:
-        renamed.append(self.name)
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", note)
-    made("restore", str(BACKUP), "--replace")
-
-    assert set(renamed) == {"ringback.db", "ringback.db-wal", "ringback.db-shm", "ringback.db.key"}
-    assert renamed[-1] == "ringback.db"
-
-
-@pytest.mark.parametrize("command", ["backup", "restore"])
-def test_a_full_disk_names_the_file_and_ends_a_command_as_one_that_may_be_repeated(
-    made: Run, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    """It was taken for a full disk of the command's output, after which the work is done."""
-    made("backup", str(BACKUP))
-
-    def fill_disk(descriptor: int) -> None:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(backup_manifest.os, "fsync", fill_disk)
-    full = made("backup", "tuesday") if command == "backup" else made("restore", str(BACKUP), "--replace")
-
-    assert (full.exit_code, Path("tuesday").exists()) == (75, False)
-    assert "cannot be written: No space left on device." in full.stderr
-    assert principals(made) == {"before"}
-
-
-def test_a_backup_that_fills_its_disk_names_this_disk_and_not_the_database_s(
-    made: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connect = sqlite3.connect
-
-    def connect_to_small_disk(file: Path, **options: Any) -> sqlite3.Connection:
-        connection = connect(file, **options)
-        if BACKUP in file.parents:
-            connection.execute("PRAGMA max_page_count = 3")
-        return connection
-
-    monkeypatch.setattr(sqlite3, "connect", connect_to_small_disk)
-    full = made("backup", str(BACKUP))
-
-    assert (full.exit_code, BACKUP.exists()) == (75, False)
-    assert f"The disk of '{BACKUP}' is full" in full.stderr
 
 
 def test_a_backup_is_restored_elsewhere_by_one_command(
@@ -365,16 +260,6 @@ def test_commits_during_a_backup_are_not_in_it(made: Run, monkeypatch: pytest.Mo
     assert steps == sorted(steps, reverse=True)
     with closing(sqlite3.connect(BACKUP / DATABASE)) as copy:
         assert copy.execute("SELECT principal FROM api_keys").fetchall() == [("before",)]
-
-
-def test_a_backup_that_fails_leaves_nothing(made: Run) -> None:
-    def interrupt(_remaining: int, _total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        back_up(load_settings(), BACKUP, clock=SystemClock(), on_step=interrupt)
-
-    assert not BACKUP.exists()
 
 
 @pytest.mark.parametrize("further", [(), (KEY_FILE,)])

@@ -208,6 +208,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("doctor", "--url", "\udcff"), "is not a URL"),
         (("connect", "cursor", "--url", "\udcff"), "is not a URL"),
         (("mcp", "--url", "\udcff"), "give the whole URL"),
+        (("webhooks", "add", "https://example.com/", "--header", "X-A: 1", "--header", "x-a: 2"), "x-a is given twice"),
         (("listen", "--port", "0"), "--secret"),
         (("listen", "--port", "0", "--secret", SECRET, "--exec", "true"), "--exec does not go with --port"),
         (("listen", "--port", "0", "--secret", SECRET, "--session", "s1"), "--session does not go with --port"),

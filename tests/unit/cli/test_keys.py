@@ -5,16 +5,19 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import Result
 
+from ringback.cli.commands import keys
 from ringback.domain.clock import SystemClock
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Scope
 from ringback.domain.upstream_rows import CatalogPart
 from ringback.keyring import load_key_ring
 from ringback.service_database import open_shared_store
-from ringback.settings import load_settings
+from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.secrets import is_well_formed_api_key
 from tests.support.examples import WEBHOOK
@@ -115,6 +118,20 @@ def test_an_upstream_that_the_service_has_reached_is_known(run: Run) -> None:
 
     assert "Warning" not in run("keys", "create", "alice", "--upstream", "web").stderr
     assert "There is web." in run("keys", "create", "alice", "--upstream", "wbe").stderr
+
+
+def test_a_command_that_cannot_read_the_upstreams_makes_no_key_so_that_it_can_be_repeated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: Settings) -> NoReturn:
+        raise StoreUnavailable("The database cannot be used now.")
+
+    with monkeypatch.context() as away:
+        away.setattr(keys, "_stored_upstreams", fail)
+        refused = run("keys", "create", "alice", "--upstream", "git")
+
+    assert (refused.exit_code, refused.stdout) == (75, "")
+    assert json.loads(run("keys", "list", "--json").stdout) == []
 
 
 def test_where_no_upstream_is_known_the_name_is_said_to_be_unchecked(

@@ -6,7 +6,9 @@ from typing import Any
 import httpx
 import pytest
 import respx
+from rich.console import Console
 
+from ringback.cli.commands import top
 from ringback.client import Insights
 from ringback.schemas import administration_examples, examples
 from tests.unit.cli.conftest import Run
@@ -27,6 +29,16 @@ def test_it_prints_once_what_is_open_how_calls_ended_and_what_fails(run: Run, se
     for shown in ("calls ended: result", "attempts: http_5xx", "≤ 6.31 s", "git", "https://agent.example/\ufffd[2J"):
         assert shown in printed
     assert "\x1b[2J" not in printed
+
+
+def test_on_a_narrow_terminal_ids_stay_whole(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top, "create_console", lambda: Console(width=80))
+    monkeypatch.setitem(HOSTILE, "url", f"https://agent.example/{'a' * 100}")
+    script(service)
+
+    assert examples.WEBHOOK_ID in run("top", "--once").output
 
 
 def test_it_names_the_upstreams_that_an_operator_has_paused(run: Run, service: respx.MockRouter) -> None:

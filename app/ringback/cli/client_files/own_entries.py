@@ -50,6 +50,15 @@ def _make_url_entry(client: Client, url: str, *, has_key: bool) -> dict[str, Any
     return entry
 
 
+def find_service_url(entry: Mapping[str, Any]) -> str | None:
+    """The service to which an entry of `make_own_entry` leads; None if `ringback mcp` finds it."""
+    url = next((entry[key] for key in URL_KEYS if key in entry), None)
+    if url is not None:
+        return url.rpartition("/mcp/")[0]
+    arguments = cast("list[str]", entry["args"])
+    return arguments[arguments.index("--url") + 1] if "--url" in arguments else None
+
+
 def find_own_upstream(settings: Any, *, url: str) -> str | None:
     """The upstream of an entry that is Ringback already; None if it is another server. `""`: all upstreams."""
     if not isinstance(settings, dict):

@@ -21,7 +21,7 @@ from ringback.cli.client_files.configuration import Configuration
 from ringback.cli.client_files.connection import undo_connection, write_connection
 from ringback.cli.client_files.documents import Document
 from ringback.cli.client_files.entries import Surroundings
-from ringback.cli.client_files.own_entries import Way
+from ringback.cli.client_files.own_entries import Way, find_service_url
 from ringback.cli.client_files.plan import parse_document, plan_connection
 from ringback.cli.client_files.records import RecordFolder
 from ringback.cli.client_files.safe_files import (
@@ -116,7 +116,7 @@ def connect(
     if undo:
         if write:
             raise typer.BadParameter("give --write or --undo, not both")
-        _undo(chosen, path, records)
+        _undo(chosen, path, records, api_key)
         return
     if url is None and config is not None and config != paths.config:
         raise typer.BadParameter(
@@ -220,7 +220,7 @@ def _connect(connection: _Connection, *, write: bool) -> None:
             config_file=config_file,
             records=connection.records,
         )
-        _reload_service(connection.way)
+        _reload_service(connection.way.url, connection.way.api_key)
         print_next_steps(plan, client, path, connection.config_path)
         print_variables(plan, connection.way, connection.environment_path)
 
@@ -242,22 +242,24 @@ def _keep_running(command: tuple[str, ...], places: Places, *, write: bool) -> N
     print_output(f"Written: {unit.path}. Start the service: {unit.start}")
 
 
-def _undo(client: Client, path: Path, records: RecordFolder) -> None:
+def _undo(client: Client, path: Path, records: RecordFolder, api_key: str | None) -> None:
     stored = records.list_of_file(client.name, Path(os.path.realpath(path)))
     if not stored:
         exit_with_error(f"{path}: Ringback has no record of a change of this file.")
+    urls = {find_service_url(server.after) for each in stored for server in records.read(each).servers}
     try:
         reports = [undo_connection(each, client=client, records=records) for each in stored]
     except UnreadableDocument as error:
         raise FileRefused(f"{path} {error}. It was left alone.") from None
-    _reload_service(None)
+    for url in urls:
+        _reload_service(url, api_key or None)
     print_undo(path, reports)
 
 
-def _reload_service(way: Way | None) -> None:
-    """Let the service of `--url`, or the user's own one if it runs, read its configuration again."""
-    if way is not None and way.url is not None:
-        _reload(way.url, way.api_key)
+def _reload_service(url: str | None, api_key: str | None) -> None:
+    """Let the service at this URL, or the user's own one if it runs, read its configuration again."""
+    if url is not None:
+        _reload(url, api_key)
     elif (running := read_running_service(find_paths(os.environ))) is not None:
         _reload(running.url, running.api_key)
 

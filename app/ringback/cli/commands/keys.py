@@ -88,6 +88,7 @@ def create(
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
     lifetime = None if expires is None else parse_duration(expires, option="--expires")
+    known = _read_upstreams(settings) if upstreams else frozenset[str]()  # first: nothing fails once there is a key
     key, text = _run_with_api_keys(
         settings,
         lambda keys: keys.create_key(
@@ -102,8 +103,7 @@ def create(
             f"{key.id} of {key.principal}, scopes {', '.join(sorted(key.scopes))}{_describe_expiry(key)}, in the database "
             f"{locate_database(settings.database_url)}. It is not shown again; store it safely."
         )
-    if upstreams:
-        _warn_of_unknown_upstreams(upstreams, settings)
+    _warn_of_unknown_upstreams(upstreams or (), known)
 
 
 def _require_database(settings: Settings) -> None:
@@ -127,12 +127,11 @@ def _require_keys(settings: Settings) -> None:
         )
 
 
-def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None:
+def _warn_of_unknown_upstreams(names: Iterable[str], known: frozenset[str]) -> None:
     """Print a warning for each name that neither the configuration nor the service's database has.
 
     It is no error: a key may be made before its upstream is configured, and `serve --upstream` adds upstreams to the file's.
     """
-    known = _configured_upstreams(settings) | asyncio.run(_stored_upstreams(settings))
     for name in sorted(frozenset(names) - known):
         if not known:
             print_message(
@@ -144,6 +143,10 @@ def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None
             f"Warning: no upstream is named '{name}'.{suggest_name(name, known)} There is {', '.join(sorted(known))}. "
             f"The key can use '{name}' once an upstream of this name is configured."
         )
+
+
+def _read_upstreams(settings: Settings) -> frozenset[str]:
+    return _configured_upstreams(settings) | asyncio.run(_stored_upstreams(settings))
 
 
 def _configured_upstreams(settings: Settings) -> frozenset[str]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringback.cli.client_options import ONLY_OWN_PRINCIPAL, OperatorOptions, client_command, collect_first
-from ringback.cli.output import create_console, model_to_json, print_json, strip_control_characters
+from ringback.cli.output import ID_COLUMNS, create_console, model_to_json, print_json, strip_control_characters
 from ringback.client import HourInsights, Insights, Latency, RingbackClient, Webhook
 
 HOURS: Final = 24
@@ -170,7 +170,7 @@ def _format_duration(milliseconds: int | None) -> str:
 def _make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=name in ID_COLUMNS, overflow="fold")
     for row in rows:
         table.add_row(*(Text(strip_control_characters(str(cell))) for cell in row))
     return table
