@@ -387,8 +387,10 @@ def _invalid_response(response: httpx2.Response) -> httpx2.Response:
 
 
 def _invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
-    is_unavailable = response.status_code in _UNAVAILABLE
-    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
+    if response.status_code in _UNAVAILABLE:
+        return TransportErrorCode.UPSTREAM_UNAVAILABLE
+    has_failed = response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return TransportErrorCode.UPSTREAM_FAILED if has_failed else TransportErrorCode.INVALID_RESPONSE
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:
