@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle
+from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle, InputRequest
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.domain.inputs import INPUT_BYTES_MAX, LOGIN_REQUEST_KEY
 from ringback.protocol.errors import (
     LoginRequired,
     RequestFailed,
@@ -113,6 +113,28 @@ async def test_an_elicitation_stored_by_an_earlier_process_is_answered_by_its_na
     assert await running.result() == "done"
     assert session.sent_responses == [("7", ACCEPTED_ANSWER)]
     assert context.call.input_round == round_before
+
+
+@pytest.mark.requirement("R32")
+async def test_a_call_that_is_sent_to_check_whether_its_login_is_still_required_keeps_its_request_to_sign_in() -> None:
+    """It ended as an error of the upstream, which was said to use the name of this request."""
+    login = InputRequest(
+        name=LOGIN_REQUEST_KEY, method="elicitation/create", params={"mode": "url", "url": "https://a"}
+    )
+    waiting = replace(INPUT_REQUIRED_CALL, status=CallStatus.INPUT_REQUIRED, input_requests={LOGIN_REQUEST_KEY: login})
+    session, context = make_context(), RecordingCallContext(waiting)
+    running = RunningElicitation(session, context)
+    await wait_until(lambda: session.on_elicitation is not None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    still_open = list(context.call.input_requests)
+
+    await running.receive_elicitation("1", question())
+    await wait_until(lambda: list(context.call.input_requests) != still_open)
+
+    assert still_open == [LOGIN_REQUEST_KEY]
+    assert [request.name for request in context.call.input_requests.values()] == ["1"]
+    assert await running.result() == "done"
 
 
 async def test_too_many_elicitations_fail_the_call() -> None:

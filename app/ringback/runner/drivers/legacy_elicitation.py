@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from ringback.domain.call import MRTR_DRIVER
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -68,13 +69,16 @@ class _ElicitationRelay:
         self._get_legacy_session = get_legacy_session
         self._context = context
         self._changed = LocalWaiter()
+        self._is_stored = True
         # Questions that an earlier process stored stay open: their answers go to the same session.
         self._pending: dict[str, Mapping[str, Any]] = {
             request.name: {"method": request.method, "params": request.params}
-            for request in context.call.input_requests.values()
+            for key, request in context.call.input_requests.items()
+            if key != LOGIN_REQUEST_KEY  # of a call that is sent as a check whether its upstream still requires a login
         }
 
     def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
+        self._is_stored = False
         if request is None:
             self._pending.pop(name, None)
         else:
@@ -108,6 +112,10 @@ class _ElicitationRelay:
             raise RequestNotSent(_NOT_ANSWERED) from None
 
     async def _request_input(self) -> None:
+        """Store the questions, if they have changed: that an upstream asks also shows that it requires no login any more."""
+        if self._is_stored:
+            return
+        self._is_stored = True
         try:
             await self._context.request_input(dict(self._pending))
         except ValueError as problem:
