@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.call import CallStatus, InputRequest
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.domain.inputs import INPUT_BYTES_MAX, LOGIN_REQUEST_KEY
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
@@ -191,3 +192,26 @@ async def test_a_task_whose_session_is_gone_is_cancelled_in_the_next_one(
     assert (completion and completion.outcome) is outcome
     assert session.scripted_legacy_session.rejoin_count == 1
     assert [method for method, _ in session.requests] == ["tasks/cancel"] * 2
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("accepts_input", [True, False])
+async def test_a_task_that_can_be_polled_without_the_login_that_its_call_waits_for_asks_for_none_any_more(
+    *, accepts_input: bool
+) -> None:
+    """Its client was asked to sign in until the end of the task, and so long the other calls waited, too."""
+    login = InputRequest(
+        name=LOGIN_REQUEST_KEY, method="elicitation/create", params={"mode": "url", "url": "https://a"}
+    )
+    question = InputRequest(name="7", method="elicitation/create", params={"message": "Really?"})
+    waiting = replace(
+        SAVED_HANDLE,
+        accepts_input=accepts_input,
+        status=CallStatus.INPUT_REQUIRED,
+        input_requests={LOGIN_REQUEST_KEY: login, "r1.1": question},
+    )
+    context = RecordingCallContext(waiting)
+
+    await run(ScriptedSession(WORKING, COMPLETED, RESULT), context)
+
+    assert list(context.call.input_requests) == ["r1.1"]

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from ringback.domain.call import MRTR_DRIVER
+from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
+from ringback.domain.login_waits import awaits_login
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -64,6 +65,21 @@ async def run_with_elicitations(
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
 
 
+async def withdraw_login_request(context: CallContext) -> None:
+    """Withdraw the request to sign in, if there is one: the upstream has accepted a request of the call, sent as a check."""
+    if awaits_login(context.call):
+        await context.request_input(_list_questions(context.call))
+
+
+def _list_questions(call: Call) -> dict[str, Mapping[str, Any]]:
+    """The upstream's open questions by its own names, without Ringback's request to sign in."""
+    return {
+        request.name: {"method": request.method, "params": request.params}
+        for key, request in call.input_requests.items()
+        if key != LOGIN_REQUEST_KEY
+    }
+
+
 class _ElicitationRelay:
     def __init__(self, get_legacy_session: Callable[[], LegacySessionPort], context: CallContext) -> None:
         self._get_legacy_session = get_legacy_session
@@ -71,11 +87,7 @@ class _ElicitationRelay:
         self._changed = LocalWaiter()
         self._is_stored = True
         # Questions that an earlier process stored stay open: their answers go to the same session.
-        self._pending: dict[str, Mapping[str, Any]] = {
-            request.name: {"method": request.method, "params": request.params}
-            for key, request in context.call.input_requests.items()
-            if key != LOGIN_REQUEST_KEY  # of a call that is sent as a check whether its upstream still requires a login
-        }
+        self._pending = _list_questions(context.call)
 
     def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
         self._is_stored = False
