@@ -11,6 +11,7 @@ from ringback.domain.call import CallStatus, InputRequest
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX, LOGIN_REQUEST_KEY
 from ringback.domain.upstreams import ToolInfo
+from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestNotSent,
@@ -215,3 +216,28 @@ async def test_a_task_that_can_be_polled_without_the_login_that_its_call_waits_f
     await run(ScriptedSession(WORKING, COMPLETED, RESULT), context)
 
     assert list(context.call.input_requests) == ["r1.1"]
+
+
+class SilentAtFirst(ScriptedSession):
+    """A session whose first tasks/result gets no response."""
+
+    is_silent = True
+
+    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        if method == "tasks/result" and self.is_silent:
+            self.is_silent = False
+            await asyncio.Event().wait()
+        return await super().send_request(method, params, **options)
+
+
+@pytest.mark.requirement("R33")
+async def test_the_result_of_an_ended_task_is_fetched_again_if_there_is_no_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.01)
+    session = SilentAtFirst(COMPLETED, COMPLETED, RESULT)
+
+    completion = await asyncio.wait_for(run(session, RecordingCallContext(SAVED_HANDLE)), WAIT_SECONDS)
+
+    assert completion.outcome is CallOutcome.RESULT
+    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/get", "tasks/result"]

@@ -184,8 +184,9 @@ class _LegacyTaskExecution:
 
     async def _fetch_result(self, *, awaits_input: bool) -> CallCompletion | None:
         """The tool's result. For a task that is `input_required` this is requested early: its stream carries the questions."""
+        fetching = self._legacy_session.send_request("tasks/result", self._params)
         try:
-            return result_to_completion(await self._legacy_session.send_request("tasks/result", self._params))
+            return result_to_completion(dict(await (fetching if awaits_input else await_poll(fetching))))
         except UpstreamError as failure:
             return None if awaits_input else error_to_completion(failure.error)
 
