@@ -148,8 +148,10 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes | None:
 
 def invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
     """The code for a response that is no MCP response, by its status."""
-    is_unavailable = response.status_code in _UNAVAILABLE
-    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
+    if response.status_code in _UNAVAILABLE:
+        return TransportErrorCode.UPSTREAM_UNAVAILABLE
+    has_failed = response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return TransportErrorCode.UPSTREAM_FAILED if has_failed else TransportErrorCode.INVALID_RESPONSE
 
 
 def login_required_response(failure: LoginRequired) -> httpx2.Response:

@@ -26,6 +26,7 @@ from ringback.protocol.errors import (
     TokenReplaced,
     TokenUnavailable,
     UpstreamError,
+    UpstreamFailed,
     UpstreamUnavailable,
 )
 
@@ -43,6 +44,7 @@ _MESSAGE_LENGTH_MAX: Final = 200
 class TransportErrorCode(IntEnum):
     """Codes of the errors made here, from the range that MCP leaves to implementations (2026-07-28: -32000 to -32019)."""
 
+    UPSTREAM_FAILED = -32007
     UPSTREAM_UNAVAILABLE = -32008
     SCOPE_REFUSED = -32009
     TOKEN_REPLACED = -32010
@@ -58,6 +60,7 @@ class TransportErrorCode(IntEnum):
 
 
 _ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
+    TransportErrorCode.UPSTREAM_FAILED: UpstreamFailed,
     TransportErrorCode.UPSTREAM_UNAVAILABLE: UpstreamUnavailable,
     TransportErrorCode.SCOPE_REFUSED: ScopeRefused,
     TransportErrorCode.TOKEN_REPLACED: TokenReplaced,

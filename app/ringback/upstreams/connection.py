@@ -170,9 +170,9 @@ class UpstreamConnection:
             async with AsyncExitStack() as stack:
                 yield await self._session_selection.enter_session(call, shared, stack)
 
-    def track_request(self) -> AbstractContextManager[None]:
-        """Keep the connection open for a forwarded request, while entered."""
-        return self._running_calls.track_request()
+    def track_request(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Keep the connection open for a forwarded request, while entered; it ends within this time."""
+        return self._running_calls.track_request(timeout_seconds)
 
     def replace_with_newer(self) -> None:
         """Take no further calls. Waiting calls get `ConnectionReplaced`; running calls end on this connection."""

@@ -19,11 +19,12 @@ from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.protocol.errors import (
-    InvalidUpstreamResponse,
     RequestFailed,
     RequestNotSent,
     ResponseLost,
     UpstreamError,
+    UpstreamFailed,
+    UpstreamUnavailable,
 )
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
@@ -244,7 +245,7 @@ def _is_failing(failure: RequestFailed) -> bool:
     """Whether the upstream has failed to respond to the probe, and has not said that it does not know it."""
     if isinstance(failure, UpstreamError):
         return failure.error.get("code") == mcp_types.INTERNAL_ERROR
-    return isinstance(failure, ResponseLost | InvalidUpstreamResponse)
+    return isinstance(failure, ResponseLost | UpstreamFailed | UpstreamUnavailable)
 
 
 async def _wait_for_stream(transport: LegacySessionTransport) -> None:

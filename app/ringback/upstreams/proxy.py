@@ -97,7 +97,7 @@ class UpstreamProxy:
             _check_proxied_request(method, params)
             turns = self._turns.get_turns(upstream, principal, max_concurrent=connection.config.max_concurrent)
             try:
-                with connection.track_request():
+                with connection.track_request(REQUEST_TIMEOUT_SECONDS):
                     async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS), turns:
                         return await _send_with_retry(connection, method, params, client_capabilities)
             except UpstreamError as error:

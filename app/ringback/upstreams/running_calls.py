@@ -13,15 +13,15 @@ class RunningCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines: dict[object, float] = {}
-        self._request_count = 0
+        self._request_deadlines: dict[object, float] = {}
         self._ended = anyio.Event()
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
     def list_deadlines(self) -> Sequence[float]:
-        """By `Clock.monotonic`."""
-        return list(self._deadlines.values())
+        """Of calls and forwarded requests, by `Clock.monotonic`."""
+        return [*self._deadlines.values(), *self._request_deadlines.values()]
 
     @contextmanager
     def track_call(self, call: Call) -> Generator[None]:
@@ -35,13 +35,14 @@ class RunningCalls:
             self._note_end()
 
     @contextmanager
-    def track_request(self) -> Generator[None]:
-        """Keep the connection open for a forwarded request, while entered."""
-        self._request_count += 1
+    def track_request(self, timeout_seconds: float) -> Generator[None]:
+        """Keep the connection open for a forwarded request, while entered; it ends within this time."""
+        key = object()
+        self._request_deadlines[key] = self._clock.monotonic() + timeout_seconds
         try:
             yield
         finally:
-            self._request_count -= 1
+            del self._request_deadlines[key]
             self._note_end()
 
     def _note_end(self) -> None:
@@ -50,5 +51,5 @@ class RunningCalls:
 
     async def wait_ended(self) -> None:
         """Wait until no call runs and no forwarded request waits for its response."""
-        while self._deadlines or self._request_count:
+        while self._deadlines or self._request_deadlines:
             await self._ended.wait()

@@ -113,3 +113,21 @@ async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelle
 
     assert (waiting.phase, waiting.runs) == (CallPhase.RUNNING, 0)
     assert (ended.outcome, stage.calls) == (CallOutcome.CANCELLED, [])
+
+
+@pytest.mark.requirement("R33")
+async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=0.01, longest_seconds=0.01))
+    stage, calls = ControlledUpstream(), [make_call_to(engine, "echo", principal=each) for each in (ALICE, BOB) * 8]
+    await engine.insert_calls(*calls)
+
+    async with (
+        serving(ThrottlingProxy(stage, "modern", refusals=20)) as server,
+        running_runner(engine, replace(make_http_config(server.url), max_concurrent=2)),
+    ):
+        ended = await engine.wait_until_final(*calls)
+
+    assert {(call.outcome, call.runs) for call in ended} == {(CallOutcome.RESULT, 1)}
+    assert len(stage.calls) == len(calls)

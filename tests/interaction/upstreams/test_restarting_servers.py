@@ -84,3 +84,34 @@ async def test_a_modern_upstream_that_is_being_restarted_stays_modern(failure: R
         await run_upstream_call(upstreams, "echo")
 
     assert (overrides, stage.versions) == ({}, ["2026-07-28"] * 2)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(respond_with(400, "text/plain", b"Bad Request: Missing session ID"), id="of an old SDK"),
+        pytest.param(respond_with(404, "text/html", b"<h1>Not Found</h1>"), id="of a router"),
+    ],
+)
+async def test_an_upstream_that_was_replaced_by_an_older_server_is_used_at_once(refusal: ResponseOverride) -> None:
+    """After one refusal, and not after as many as those of a server that fails."""
+    stage, overrides = ControlledUpstream(), dict[str, ResponseOverride]()
+    refusals = 0
+
+    async def refuse(message: dict[str, Any], send: Send) -> None:
+        nonlocal refusals
+        refusals += 1
+        await refusal(message, send)
+
+    async with (
+        serving(OverriddenResponses(stage.app(), overrides)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        await run_upstream_call(upstreams, "echo")
+        overrides["server/discover"] = refuse
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        session.close_to_new_requests()
+        await run_upstream_call(upstreams, "echo")
+
+    assert (refusals, stage.versions) == (1, ["2026-07-28", "2025-11-25"])

@@ -1,12 +1,17 @@
 """The driver for tasks of 2025-11-25 over a session with scripted responses."""
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ringback.domain.call import CallStatus, InputRequest
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.upstreams import ToolInfo
+from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestNotSent,
@@ -20,6 +25,7 @@ from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.scripted_sessions import ScriptedSession
 
@@ -160,3 +166,51 @@ async def test_a_task_whose_session_is_gone_is_cancelled_in_the_next_one(
     assert (completion and completion.outcome) is outcome
     assert session.scripted_legacy_session.rejoin_count == 1
     assert [method for method, _ in session.requests] == ["tasks/cancel"] * 2
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("accepts_input", [True, False])
+async def test_a_task_that_can_be_polled_without_the_login_that_its_call_waits_for_asks_for_none_any_more(
+    *, accepts_input: bool
+) -> None:
+    """Its client was asked to sign in until the end of the task, and so long the other calls waited, too."""
+    login = InputRequest(
+        name=LOGIN_REQUEST_KEY, method="elicitation/create", params={"mode": "url", "url": "https://a"}
+    )
+    question = InputRequest(name="7", method="elicitation/create", params={"message": "Really?"})
+    waiting = replace(
+        SAVED_HANDLE,
+        accepts_input=accepts_input,
+        status=CallStatus.INPUT_REQUIRED,
+        input_requests={LOGIN_REQUEST_KEY: login, "r1.1": question},
+    )
+    context = RecordingCallContext(waiting)
+
+    await run(ScriptedSession(WORKING, COMPLETED, RESULT), context)
+
+    assert list(context.call.input_requests) == ["r1.1"]
+
+
+class SilentAtFirst(ScriptedSession):
+    """A session whose first tasks/result gets no response."""
+
+    is_silent = True
+
+    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        if method == "tasks/result" and self.is_silent:
+            self.is_silent = False
+            await asyncio.Event().wait()
+        return await super().send_request(method, params, **options)
+
+
+@pytest.mark.requirement("R33")
+async def test_the_result_of_an_ended_task_is_fetched_again_if_there_is_no_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.01)
+    session = SilentAtFirst(COMPLETED, COMPLETED, RESULT)
+
+    completion = await asyncio.wait_for(run(session, RecordingCallContext(SAVED_HANDLE)), WAIT_SECONDS)
+
+    assert completion.outcome is CallOutcome.RESULT
+    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/get", "tasks/result"]

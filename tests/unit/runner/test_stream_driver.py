@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Handle
+from ringback.domain.call import CallStatus, Handle, InputRequest
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -206,3 +207,17 @@ async def test_a_cancel_request_names_the_request_id() -> None:
     assert session.scripted_legacy_session.sent_notifications == [("notifications/cancelled", {"requestId": "r1"})]
     assert await driver.cancel_call(session, CALL) == CANCELLED_COMPLETION
     assert len(session.scripted_legacy_session.sent_notifications) == 1
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_whose_stream_has_begun_without_the_login_that_it_waits_for_asks_for_none_any_more() -> None:
+    login = InputRequest(
+        name=LOGIN_REQUEST_KEY, method="elicitation/create", params={"mode": "url", "url": "https://a"}
+    )
+    waiting = replace(CALL, status=CallStatus.INPUT_REQUIRED, input_requests={LOGIN_REQUEST_KEY: login})
+    session, context = ScriptedSession(ResponseLost("lost"), RESULT), RecordingCallContext(waiting)
+    session.stream_positions = [make_stream_position("1")]
+
+    completion = await run(session, context)
+
+    assert (completion.outcome, dict(context.call.input_requests)) == (CallOutcome.RESULT, {})

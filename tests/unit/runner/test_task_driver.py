@@ -1,6 +1,7 @@
 """The task driver over a session with scripted responses: invalid responses, and answers that the upstream rejects."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,15 +42,15 @@ async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, RecordingCal
 
 
 class SilentAtFirst(ScriptedSession):
-    """A session whose first request gets no response."""
+    """A session whose first request of one method gets no response."""
 
-    is_silent = True
+    silent_method: str | None = "tasks/get"
 
-    async def send_request(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if self.is_silent:
-            self.is_silent = False
+    async def send_request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        if method == self.silent_method:
+            self.silent_method = None
             await asyncio.Event().wait()
-        return await super().send_request(*args, **kwargs)
+        return await super().send_request(method, params, **options)
 
 
 @pytest.mark.parametrize("task_id", [None, 7, "", "x" * (TASK_ID_LENGTH_MAX + 1)])
@@ -141,6 +142,23 @@ async def test_questions_of_the_wrong_shape_are_an_upstream_error(asked: dict[st
     completion, _, _ = await run(FOLLOWED_CALL, {"status": "input_required", "inputRequests": asked})
 
     assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+
+
+@pytest.mark.requirement("R33")
+async def test_an_answer_without_any_response_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task was not polled any more, and its call timed out although there was a result."""
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.01)
+    context = RecordingCallContext(FOLLOWED_CALL)
+    await context.request_input({"name": QUESTION})
+    context.answer_input({"r1.1": ACCEPTED_ANSWER})
+    session = SilentAtFirst(INPUT_REQUIRED_TASK, INPUT_REQUIRED_TASK, ACK, DONE)
+    session.silent_method = "tasks/update"
+
+    completion = await asyncio.wait_for(TaskDriver(clock=FakeClock()).run_call(session, context), WAIT_SECONDS)
+
+    assert isinstance(completion, CallCompletion)
+    assert completion.outcome is CallOutcome.RESULT
+    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/get", "tasks/update", "tasks/get"]
 
 
 async def test_answers_that_the_upstream_rejects_are_requested_again() -> None:

@@ -8,14 +8,15 @@ question is the id of the upstream's request, so another process can answer it o
 kept, because it is too large for example, is refused: the tool gets an error and goes on.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from ringback.domain.call import MRTR_DRIVER, InputRequest
+from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.inputs import LOGIN_REQUEST_KEY, check_input_requests
+from ringback.domain.login_waits import awaits_login
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -44,15 +45,28 @@ async def run_with_elicitations(
         return await run_with_helper(work, relay.run())
 
 
+async def withdraw_login_request(context: CallContext) -> None:
+    """Withdraw the request to sign in, if there is one: the upstream has accepted a request of the call, sent as a check."""
+    if awaits_login(context.call):
+        await context.request_input(_list_questions(context.call))
+
+
+def _list_questions(call: Call) -> dict[str, Mapping[str, Any]]:
+    """The upstream's open questions by its own names, without Ringback's request to sign in."""
+    return {
+        request.name: {"method": request.method, "params": request.params}
+        for key, request in call.input_requests.items()
+        if key != LOGIN_REQUEST_KEY
+    }
+
+
 class _ElicitationRelay:
     def __init__(self, get_legacy_session: Callable[[], LegacySessionPort], context: CallContext) -> None:
         self._get_legacy_session = get_legacy_session
         self._context = context
         self._changed = LocalWaiter()
         # Questions that an earlier process stored stay open: their answers go to the same session.
-        self._pending: dict[str, Mapping[str, Any]] = {
-            request.name: {"method": request.method, "params": request.params} for request in self._list_open()
-        }
+        self._pending = _list_questions(context.call)
 
     def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
         """Implements `OnElicitation`."""
@@ -100,9 +114,5 @@ class _ElicitationRelay:
 
         Until then a call that was sent without a login (`domain.login_checks`) keeps its request to sign in.
         """
-        if self._pending.keys() != {request.name for request in self._list_open()}:
+        if self._pending.keys() != _list_questions(self._context.call).keys():
             await self._context.request_input(dict(self._pending))
-
-    def _list_open(self) -> Sequence[InputRequest]:
-        """The open questions of the upstream."""
-        return [each for key, each in self._context.call.input_requests.items() if key != LOGIN_REQUEST_KEY]

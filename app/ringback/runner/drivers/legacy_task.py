@@ -45,7 +45,7 @@ from ringback.runner.drivers.completions import (
     result_to_completion,
 )
 from ringback.runner.drivers.driver import CallContext
-from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations, withdraw_login_request
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.runner.drivers.task_polling import TaskPoller
 from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort, NotificationStreamPort
@@ -164,6 +164,7 @@ class _LegacyTaskExecution:
     async def _poll_task(self) -> CallCompletion | None:
         """The completion once the task has ended. Only tasks/result separates a failed task from an `isError` result."""
         task = await await_poll(self._legacy_session.send_request("tasks/get", self._params))
+        await withdraw_login_request(self._context)
         self._poller.set_poll_interval(task.get("pollInterval"))
         match parse_legacy_task(task):
             case WorkingTask(message):
@@ -178,8 +179,9 @@ class _LegacyTaskExecution:
 
     async def _fetch_result(self, *, awaits_input: bool) -> CallCompletion | None:
         """The tool's result. For a task that is `input_required` this is requested early: its stream carries the questions."""
+        fetching = self._legacy_session.send_request("tasks/result", self._params)
         try:
-            return result_to_completion(await self._legacy_session.send_request("tasks/result", self._params))
+            return result_to_completion(dict(await (fetching if awaits_input else await_poll(fetching))))
         except UpstreamError as failure:
             return None if awaits_input else error_to_completion(failure.error)
 

@@ -35,7 +35,7 @@ from ringback.protocol.resumable_requests import (
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext
-from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations, withdraw_login_request
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.runner.throttled_writer import ThrottledWriter
 from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort
@@ -150,6 +150,7 @@ async def _save_position(context: CallContext, position: StreamPosition) -> None
         "event_id": position.event_id,
     }
     await context.save_handle(Handle(driver=STREAM_DRIVER, data=data))
+    await withdraw_login_request(context)
 
 
 def _get_position(call: Call) -> StreamPosition | None:

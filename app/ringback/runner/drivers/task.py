@@ -122,17 +122,20 @@ class _TaskExecution:
                     notification = await self._wait_for_update()
 
     async def _process_update(self, notification: Mapping[str, Any] | None) -> CallCompletion | None:
-        completion = await self._apply_task(notification or await await_poll(self._send_task_request("tasks/get", {})))
+        completion = await self._apply_task(notification or await self._send_task_request("tasks/get", {}))
         self._poller.reset_errors()
         if completion is None and (answers := await self._context.wait_for_answers(0)):
             await self._send_answers(answers)
         return completion
 
-    async def _send_task_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._session.send_request(
-            method,
-            {"taskId": self._task_id, **params},
-            client_capabilities=task_client_capabilities(self._context.call),
+    async def _send_task_request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The response, which comes at once. One that stays out is lost: the next poll goes on, and sends the rest again."""
+        return await await_poll(
+            self._session.send_request(
+                method,
+                {"taskId": self._task_id, **params},
+                client_capabilities=task_client_capabilities(self._context.call),
+            )
         )
 
     async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
