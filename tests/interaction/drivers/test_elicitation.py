@@ -257,7 +257,7 @@ async def test_a_question_that_is_too_large_is_refused_and_its_tool_goes_on(engi
     async with serving_asking_upstream(transport) as config, running_runner(engine, config):
         response = await read_response(engine, call)
 
-    assert response["message"].endswith(f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes.")
+    assert f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes" in response["message"]
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])

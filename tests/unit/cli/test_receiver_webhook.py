@@ -101,15 +101,15 @@ async def test_a_callback_whose_sender_offers_another_protocol_is_received(
 ) -> None:
     """As Java's client does with each request to an http URL."""
     printed: list[str] = []
-    stop = asyncio.Event()
+    stops: list[asyncio.Event] = []
     monkeypatch.setattr(callback_receiver, "print_output", printed.append)
     receiving = asyncio.create_task(
-        callback_receiver.receive_callbacks(0, SECRET, client=None, stop=stop, as_json=True)
+        callback_receiver.receive_callbacks(0, SECRET, client=None, as_json=True, handle_stop_signals=stops.append)
     )
 
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAA"}
     answer = await post_callback(await address, **offer)
-    stop.set()
+    stops[0].set()
     await asyncio.wait_for(receiving, WAIT_SECONDS)
 
     assert answer.is_success
