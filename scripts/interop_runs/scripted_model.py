@@ -18,10 +18,11 @@ from threading import Lock, Thread
 from typing import Any, Final, cast
 
 from scripts.interop_runs.judge import WAIT_TOOL, find_call_id
+from scripts.interop_runs.stage import UPSTREAM
 
 STEPS_MAX: Final = 20
 """Tool calls of one run. A client that shows results badly would ask for ever."""
-WAIT_FOR_SERVERS: Final = "WaitForMcpServers"
+SEARCH_TOOLS: Final = "ToolSearch"
 NAMESPACE_END: Final = "\x1f"
 """Between the namespace and the name of a tool; in no name."""
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -62,10 +63,10 @@ class Script:
         return ToolUse(wait, {"call_id": call_id})
 
     def _reach_tools(self, turn: "Turn") -> "ToolUse | str":
-        """Claude Code starts before its servers are connected, and offers a tool that waits for them."""
+        """Claude Code offers the tools of servers once they were searched for. A search waits until its servers are connected."""
         self.steps += 1
-        if WAIT_FOR_SERVERS in turn.tools and self.steps <= STEPS_MAX:
-            return ToolUse(WAIT_FOR_SERVERS, {})
+        if SEARCH_TOOLS in turn.tools and self.steps <= STEPS_MAX:
+            return ToolUse(SEARCH_TOOLS, {"query": f"mcp__{UPSTREAM}", "max_results": 50})
         return "Report"
 
 

@@ -32,7 +32,8 @@ def test_it_calls_the_tool_waits_while_the_call_is_pending_and_repeats_the_resul
 
 def test_results_of_the_clients_own_tools_come_before_its_first_call() -> None:
     script = make_script()
-    assert script.next_step(Turn(["WaitForMcpServers"], [])) == ToolUse("WaitForMcpServers", {})
+    search = ToolUse("ToolSearch", {"query": "mcp__stage", "max_results": 50})
+    assert script.next_step(Turn(["ToolSearch"], [])) == search
     assert script.next_step(Turn(TOOLS, ["ready"])) == ToolUse(TOOLS[0], {"key": "k"})
     assert script.results == []
 
