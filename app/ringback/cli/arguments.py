@@ -144,9 +144,21 @@ def _parse_json_or_text(text: str) -> Any:
 
 def _load_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_reject_constant, parse_float=_parse_finite)
+        return json.loads(
+            text, parse_constant=_reject_constant, parse_float=_parse_finite, object_pairs_hook=_build_object
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _build_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Python's parser drops all but the last member of a name. The service refuses such an object."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise typer.BadParameter(f"the JSON has the member '{name}' twice")
+        members[name] = value
+    return members
 
 
 def _parse_finite(text: str) -> float:

@@ -80,6 +80,12 @@ def test_arguments_that_are_no_json_object_are_rejected(text: str) -> None:
         parse_arguments([], json_arguments=text, input_schema=None)
 
 
+@pytest.mark.parametrize("pairs", [[], ['unknown={"a": 1, "b": 2, "a": 3}']])
+def test_an_object_with_two_members_of_one_name_is_rejected_as_the_service_does(pairs: list[str]) -> None:
+    with pytest.raises(typer.BadParameter, match="the member 'a' twice"):
+        parse_arguments(pairs, json_arguments=None if pairs else '{"x": [{"a": 1, "a": 1}]}', input_schema=None)
+
+
 def test_the_first_time_of_the_calendar_has_an_offset_too() -> None:
     """Python cannot convert it from the machine's own offset; programs send it for no limit."""
     first = datetime(1, 1, 1)  # noqa: DTZ001 - without an offset
