@@ -10,6 +10,7 @@ import pytest
 
 from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
+from ringback.protocol import tasks as protocol_tasks
 from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
 from ringback.upstreams.catalog import catalog_refresher as refresher_module
@@ -182,6 +183,32 @@ async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
     assert library.subscribed[:2] == [BOOK_URI, BOOK_URI]
+
+
+@pytest.mark.parametrize("method", ["resources/subscribe", "ping"])
+async def test_a_resource_is_subscribed_again_if_its_upstream_never_answers(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that still stands may lead nowhere. No change arrived any more, and nobody noticed."""
+    monkeypatch.setattr(resource_subscriptions, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.1)
+    library, may_end, overrides = LibraryUpstream(), asyncio.Event(), dict[str, ResponseOverride]()
+
+    async def stay_silent_once(_: dict[str, Any], send: Send) -> None:
+        del overrides[method]
+        await may_end.wait()
+        await send_response(send, 503, "text/plain", b"too late")
+
+    overrides[method] = stay_silent_once
+    app = OverriddenResponses(library.app("legacy"), overrides)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
+                change = await next_change(changes)
+                may_end.set()
+
+    assert change == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+    assert library.subscribed[-1] == BOOK_URI
 
 
 @parametrize_eras

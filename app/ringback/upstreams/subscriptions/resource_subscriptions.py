@@ -28,7 +28,14 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
 from ringback.log_context import leave_log_context
-from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, RequestNotSent, UpstreamError
+from ringback.protocol.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    UpstreamError,
+)
+from ringback.protocol.tasks import await_poll
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
@@ -241,7 +248,7 @@ class _ResourceSubscription:
         with self._change_notifications.subscribe_changes(
             self.watched.upstream, principal=self.watched.owner
         ) as changes:
-            await session.send_request("resources/subscribe", {"uri": self._uri})
+            await await_poll(session.send_request("resources/subscribe", {"uri": self._uri}))
             self._on_subscribed()
             forwarding = asyncio.create_task(self._forward_subresource_changes(changes))
             try:
@@ -262,9 +269,12 @@ class _ResourceSubscription:
         while True:
             await self._clock.sleep(PING_SECONDS)
             try:
-                await session.send_request("ping", {})
+                await await_poll(session.send_request("ping", {}))
             except RequestNotSent:
                 session.close_to_new_requests()
                 raise
             except UpstreamError:
                 pass  # it answers, which is all that was asked
+            except ResponseLost:
+                if session.child is None:  # a command that runs a tool may answer much later
+                    raise
