@@ -63,7 +63,7 @@ class Script:
         return ToolUse(wait, {"call_id": call_id})
 
     def _reach_tools(self, turn: "Turn") -> "ToolUse | str":
-        """Claude Code offers the tools of servers once they were searched for. A search waits until its servers are connected."""
+        """Claude Code offers the tools of servers after a search, which finds them once the servers are connected."""
         self.steps += 1
         if SEARCH_TOOLS in turn.tools and self.steps <= STEPS_MAX:
             return ToolUse(SEARCH_TOOLS, {"query": f"mcp__{UPSTREAM}", "max_results": 50})
