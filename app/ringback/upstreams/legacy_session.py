@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
@@ -22,6 +22,10 @@ from ringback.upstreams.elicitation_router import receive_elicitations
 from ringback.upstreams.session_dispatcher import SessionDispatcher
 from ringback.upstreams.session_ports import OnElicitation
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
+
+FLUSH_SECONDS: Final = 30.0
+"""For the response to a ping. A server that goes on with a synchronous tool after an answer sends it much later, or never; the
+call must store the next question meanwhile."""
 
 
 class SendRequest(Protocol):
@@ -120,9 +124,13 @@ class LegacySession:
         await self._flush_with_ping()
 
     async def _flush_with_ping(self) -> None:
-        """Wait for a ping: messages are sent in order, so all earlier ones have arrived before its response."""
-        with suppress(UpstreamError):
-            await self.send_request("ping", {})
+        """Wait for a ping: messages are sent in order, so all earlier ones have arrived before its response.
+
+        Without a response in time, they count as arrived: the end of the connection would be an error.
+        """
+        with suppress(UpstreamError, TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self.send_request("ping", {})
 
     async def _send_cancelled(self, request_id: str) -> None:
         with anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):

@@ -10,7 +10,9 @@ from mcp.shared.dispatcher import CallOptions
 from ringback.protocol.errors import RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.sessions import LegacySessionId
+from ringback.upstreams import legacy_session
 from ringback.upstreams.legacy_session import LegacySession
+from tests.support.limits import WAIT_SECONDS
 
 SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
 OUTCOMES = [RequestNotSent("away"), ResponseLost("lost"), UpstreamError({}), asyncio.CancelledError()]
@@ -18,6 +20,33 @@ OUTCOMES = [RequestNotSent("away"), ResponseLost("lost"), UpstreamError({}), asy
 
 class SilentDispatcher:
     async def notify(self, *_: Any) -> None: ...
+
+    async def answer_elicitation(self, *_: Any, **__: Any) -> None: ...
+
+
+async def test_an_answer_counts_as_arrived_although_the_upstream_never_answers_the_ping_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call stored no further question of its tool, and both waited for its deadline."""
+    monkeypatch.setattr(legacy_session, "FLUSH_SECONDS", 0.01)
+    sent: list[str] = []
+
+    async def send(method: str, _params: dict[str, Any], _options: CallOptions) -> dict[str, Any]:
+        sent.append(method)
+        await asyncio.Event().wait()
+        return {}
+
+    session = LegacySession(
+        cast("Any", SilentDispatcher()),
+        send=send,
+        protocol_version="2025-11-25",
+        transport=None,
+        is_dedicated=False,
+        request_id_prefix="r",
+    )
+    await asyncio.wait_for(session.answer_elicitation("7", {"action": "accept"}), WAIT_SECONDS)
+
+    assert sent == ["ping"]
 
 
 async def has_kept_session(outcome: BaseException, *, event_id: str | None) -> bool:
