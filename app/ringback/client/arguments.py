@@ -16,6 +16,7 @@ from ringback.client.problems import InvalidArgument
 PORT_MAX: Final = 65_535
 _DOT_SEGMENTS: Final = frozenset({".", ".."})
 """HTTP clients and proxies remove these from a path (RFC 3986 §5.2.4), also if their dots are percent-encoded."""
+_HALF_A_CHARACTER: Final = "a byte that is no UTF-8, or half of a surrogate pair (\\ud83d)"
 _URL_EXAMPLE: Final = "Example: http://127.0.0.1:8090"
 
 
@@ -57,6 +58,8 @@ def check_json(members: Mapping[str, Any]) -> None:
     for name, value in members.items():
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"`{name}` contains half a character: {_HALF_A_CHARACTER}.") from None
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgument(f"`{name}` cannot be sent as JSON: {error}") from None
 

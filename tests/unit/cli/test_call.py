@@ -42,7 +42,7 @@ def test_an_argument_with_half_a_character_is_named_and_nothing_is_sent(run: Run
         ran = run("call", "git", "git_log", *options)
 
     assert ran.exit_code == 2
-    assert "Error: One of the arguments contains half a character" in ran.stderr
+    assert "` contains half a character" in ran.stderr
 
 
 def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, service: respx.MockRouter) -> None:

@@ -53,7 +53,7 @@ CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
     ),
     "start_call half a character": (
         lambda client: client.start_call("git", "git_log", {"branch": "\ud800"}),
-        "`arguments` cannot be sent as JSON",
+        "`arguments` contains half a character",
     ),
     "answer": (lambda client: client.answer("call_1", {"q": "accept"}), r"`responses\['q'\]` must be a mapping"),
     "publish_event": (lambda client: client.publish_event("order.paid", {"at": NEW_YEAR}), "`data` cannot be sent"),
