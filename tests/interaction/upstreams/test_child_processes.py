@@ -172,8 +172,13 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     env = {**os.environ, "RINGBACK_CHILD": "mark"}
-    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True, env=env)
+    stranger = subprocess.Popen(["cat"], start_new_session=True, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert stranger.stdin is not None
+        assert stranger.stdout is not None
+        stranger.stdin.write(b"x")
+        stranger.stdin.flush()
+        stranger.stdout.read(1)  # before it runs, its environment may be empty
         records = ChildRecords(tmp_path)
         record = records.add(stranger.pid, "mark")
         assert (tmp_path / f"{stranger.pid}.json").stat().st_mode & 0o077 == 0  # the mark is for this user
@@ -187,7 +192,7 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
         assert signal_processes(record) == 1
     finally:
         stranger.kill()
-        stranger.wait()
+        stranger.communicate()
 
 
 @pytest.mark.parametrize(
