@@ -61,8 +61,10 @@ class CountingTransport(asyncio.Transport):
         return self._transport.is_closing()
 
     def close(self) -> None:
+        """Close the transport once: closed again, that of asyncio for TLS forgets what its methods need (Python 3.11)."""
         self._write_head()
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()
 
     def abort(self) -> None:
         self._take_head()

@@ -3,6 +3,7 @@
 import asyncio
 
 from ringback.http_server.flow_control import CountingTransport
+from tests.support.receivers import CertificateAuthority
 from tests.unit.http_server.conftest import FakeTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -53,3 +54,25 @@ async def test_a_head_is_written_before_the_end_of_its_connection_but_not_after_
 
     assert (closed.writes, closed.ended) == ([HEAD], "closed")
     assert (aborted.writes, aborted.ended) == ([], "aborted")
+
+
+async def test_a_transport_of_asyncio_for_tls_that_is_closed_twice_still_says_what_is_unread() -> None:
+    """The sweep asks all open connections, and its error in the event loop ended the sweep of the others."""
+    connected: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            connected.set_result(transport)
+
+    authority = CertificateAuthority()
+    server = await asyncio.get_running_loop().create_server(Protocol, "127.0.0.1", 0, ssl=authority.server("127.0.0.1"))
+    async with server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=authority.client())
+        transport = CountingTransport(await connected)
+
+        transport.close()
+        transport.close()
+
+        assert transport.get_write_buffer_size() == 0
+        writer.close()

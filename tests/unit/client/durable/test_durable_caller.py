@@ -333,7 +333,7 @@ async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> 
 async def test_arguments_that_are_not_json_are_refused_and_nothing_is_stored(value: object) -> None:
     """Pydantic writes NaN as null, so a later join would start the tool with other arguments."""
     async with create_caller(start_or_read) as caller:
-        with pytest.raises(ValueError, match="`arguments` (cannot be sent as JSON|contains half a character)"):
+        with pytest.raises(ValueError, match=r"`arguments` (cannot be sent as JSON|contains half a character)"):
             await caller.request_call_tool("git_log", {"repo_path": [value]}, upstream="git", idempotency_key="k")
         assert list(await caller.list_calls()) == []
 
