@@ -30,7 +30,8 @@ import aiohttp
 
 from scripts.benchmarks.measurement import Json, latency_ms, machine_facts, percentile, print_progress, summary
 from scripts.benchmarks.receiver_process import NO_CONTENT
-from scripts.benchmarks.service import Service, free_port, python_process, ringback, wait_until_responding
+from scripts.benchmarks.service import Service, python_process, ringback, wait_until_responding
+from scripts.ports import free_port
 
 CONCURRENCY: Final = 64
 OFFERED_SHARE: Final = 0.8

@@ -37,6 +37,7 @@ from scripts.benchmarks.measurement import (
     print_progress,
     summary,
 )
+from scripts.ports import free_port
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: Final[tuple[Era, ...]] = ("legacy", "2026-07-28")
@@ -244,8 +245,7 @@ async def _call(client: Client) -> float:
 
 @asynccontextmanager
 async def _upstream() -> AsyncGenerator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "scripts.benchmarks.upstream", str(port))
     try:
         await _listening(port)

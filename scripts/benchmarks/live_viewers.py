@@ -25,7 +25,8 @@ from scripts.benchmarks.dashboard_keys import ENGINE_KEYS, create_key
 from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.full_loop import CONCURRENCY, Callbacks, Client, Run
 from scripts.benchmarks.measurement import Json, percentile, print_progress, summary
-from scripts.benchmarks.service import Service, free_port, python_process, ringback, wait_until_responding
+from scripts.benchmarks.service import Service, python_process, ringback, wait_until_responding
+from scripts.ports import free_port
 
 VIEWERS: Final = 100
 QUICK_VIEWERS: Final = 5

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from scripts.benchmarks.full_loop import CONCURRENCY, compare_services, report_variant
 from scripts.benchmarks.measurement import Json, machine_facts, percentile, summary
-from scripts.benchmarks.service import Service, free_port, python_process, ringback
+from scripts.benchmarks.service import Service, python_process, ringback
+from scripts.ports import free_port
 
 SECRETS, ALL = "secrets", "all"
 """The values of RINGBACK_SEAL, the default first."""

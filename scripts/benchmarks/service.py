@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import httpx
+
+from scripts.ports import free_port
 
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
@@ -103,8 +104,3 @@ async def wait_until_responding(url: str) -> None:
             except httpx.TransportError:
                 pass
             await asyncio.sleep(POLL_SECONDS)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

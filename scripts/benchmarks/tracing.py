@@ -16,7 +16,8 @@ from aiohttp import web
 
 from scripts.benchmarks.full_loop import compare_services
 from scripts.benchmarks.measurement import Json, machine_facts, summary
-from scripts.benchmarks.service import Service, free_port, python_process, ringback
+from scripts.benchmarks.service import Service, python_process, ringback
+from scripts.ports import free_port
 
 OFF, ON = "off", "on"
 _MAX_EXPORT_BYTES: Final = 64 * 1024 * 1024

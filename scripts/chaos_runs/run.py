@@ -21,7 +21,7 @@ from scripts.chaos_runs.observations import Observations, ObservedCall, Received
 from scripts.chaos_runs.plan import Damage, FaultInjection, Plan, PlannedNode, Store, Target
 from scripts.chaos_runs.processes import ManagedChild, ManagedProcess
 from scripts.chaos_runs.service import KILLED, STOPPED
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 SETTLE_SECONDS: Final = 300.0
 """From the last fault until every call has ended and all callbacks have arrived: usually a second on SQLite, and ten seconds on

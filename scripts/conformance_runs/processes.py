@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.conformance_runs.suite import SuiteFailed
+from scripts.ports import free_port
 
 START_SECONDS: Final = 60.0
 """For a start, which takes two seconds on an idle machine."""
@@ -27,8 +27,7 @@ _LISTENING: Final = re.compile(r"service\.listening .*url=(\S+)")
 @contextlib.contextmanager
 def fixture() -> Generator[str]:
     """The URL of the fixture's endpoint."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with started_process("-m", "scripts.conformance_runs.fixture", str(port)) as (process, log):
         _wait_until(lambda: is_responding(port), process, log)
         yield f"http://127.0.0.1:{port}/mcp"

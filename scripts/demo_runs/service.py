@@ -7,7 +7,8 @@ import sys
 from base64 import b64encode
 from pathlib import Path
 
-from scripts.demo_runs.processes import DemoFailed, DemoProcesses, free_port, is_responding, port_is_open, wait_for
+from scripts.demo_runs.processes import DemoFailed, DemoProcesses, is_responding, port_is_open, wait_for
+from scripts.ports import free_port
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

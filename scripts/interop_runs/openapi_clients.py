@@ -23,7 +23,8 @@ from scripts.interop_runs.environments import (
     install_environment,
 )
 from scripts.interop_runs.pins import Ecosystem, Pin
-from scripts.interop_runs.stage import StageProcess, free_port, make_ringback, running
+from scripts.interop_runs.stage import StageProcess, make_ringback, running
+from scripts.ports import free_port
 
 DOCUMENT: Final = ROOT / "openapi" / "ringback.json"
 FILES: Final = Path(__file__).parent / "openapi"

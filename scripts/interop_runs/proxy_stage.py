@@ -20,7 +20,8 @@ from typing import Final
 
 import trustme
 
-from scripts.interop_runs.stage import Receiver, StageProcess, free_port, receiving, running
+from scripts.interop_runs.stage import Receiver, StageProcess, receiving, running
+from scripts.ports import free_port
 
 DEPLOY: Final = Path(__file__).resolve().parents[1] / "deploy"
 PROXY_PATHS: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"

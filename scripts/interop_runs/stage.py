@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.interop_runs.judge import Runs
+from scripts.ports import free_port
 
 UPSTREAM: Final = "stage"
 """The name of the upstream in Ringback, and of its endpoint: `/mcp/stage`."""
@@ -200,8 +201,3 @@ def make_ringback(folder: Path, servers: Mapping[str, Any]) -> StageProcess:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -27,8 +27,9 @@ from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Answer, Judgement, ObservedCall, outcome_of
 from scripts.interop_runs.scenarios import POLL_SECONDS, STAGE_TOOLS, new_key
 from scripts.interop_runs.scripted_model import Script, serving_model
-from scripts.interop_runs.stage import OWN_SERVER, StageProcess, count_runs, free_port, running
+from scripts.interop_runs.stage import OWN_SERVER, StageProcess, count_runs, running
 from scripts.interop_runs.terminal_clients import TerminalClient
+from scripts.ports import free_port
 
 COMMAND_SECONDS: Final = 180.0
 """For one run of a client. The slowest takes some 40 s on a busy machine."""

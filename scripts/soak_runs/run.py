@@ -14,7 +14,7 @@ import httpx
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.service_database import open_api_keys
-from scripts.benchmarks.service import free_port
+from scripts.ports import free_port
 from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_clients as crowd
 from scripts.soak_runs import stored_data as history

@@ -21,9 +21,9 @@ from ringback.domain.clock import SystemClock
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from ringback.upstreams.config import parse_upstream_option
+from scripts.ports import free_port
 from tests.support.forked_commands import run_forked_program
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
 

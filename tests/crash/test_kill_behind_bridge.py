@@ -24,8 +24,8 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
 
+from scripts.ports import free_port
 from tests.support.legacy_upstream import LegacyUpstream
-from tests.support.ports import free_port
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
 from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, serving
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from scripts.ports import free_port
 from tests.support.application import SECRET, serving_callbacks
 from tests.support.engine import wait_until
 from tests.support.event_upstream import EVENT_NAME, EventUpstream
 from tests.support.mcp_wire import Json, ModernClient
-from tests.support.ports import free_port
 from tests.support.processes import WAIT_SECONDS, running_process
 from tests.support.upstreams import serving
 

@@ -13,10 +13,10 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client import streamable_http
 
+from scripts.ports import free_port
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcMessages, LegacyClientSession, legacy_session
-from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess, running_process
 from tests.support.upstreams import serving
 

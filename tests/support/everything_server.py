@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
+from scripts.ports import free_port
 from tests.support import npm
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 
 PACKAGE: Final = "@modelcontextprotocol/server-everything"
 VERSION: Final = "2026.8.31"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 START_SECONDS: Final = 120.0
 """For a start, which takes a tenth of a second on an idle machine, and longer after a crash."""

@@ -17,9 +17,9 @@ import pytest
 
 from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
+from scripts.ports import free_port
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.raw_http_server import RawServer, serving_raw
 from tests.support.upstreams import STDIO_SERVER, wait_until_true
 

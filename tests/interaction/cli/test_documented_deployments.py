@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scripts.ports import free_port
 from tests.support.forked_commands import running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 
 DEPLOY = Path(__file__).parents[3] / "scripts" / "deploy"
 

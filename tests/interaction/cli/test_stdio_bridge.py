@@ -14,12 +14,12 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ringback.domain.principal import Scope
+from scripts.ports import free_port
 from tests.support.api_server import serving_api
 from tests.support.application import SECRET, running_application, serving_callbacks
 from tests.support.forked_commands import running_forked_command
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 

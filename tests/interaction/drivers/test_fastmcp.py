@@ -13,11 +13,11 @@ import pytest
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.registry import UpstreamRegistry
+from scripts.ports import free_port
 from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.upstreams import make_http_config, open_upstreams
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"

@@ -9,10 +9,10 @@ import pytest
 from starlette.middleware.gzip import GZipMiddleware
 
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
+from scripts.ports import free_port
 from tests.support.durable_calls import calling, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import (
     ControlledUpstream,

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from ringback.client.durable import CallCancelled, CallHandle, DurableCaller, InputRequired
+from scripts.ports import free_port
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.upstreams import wait_until_listening
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"

@@ -10,9 +10,9 @@ from ringback.client import Problem
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX
 from ringback.settings import load_settings
+from scripts.ports import free_port
 from tests.support.application import PUBLIC_URL, running_application
 from tests.support.oauth_service import ALL_SCOPES, OAuthService
-from tests.support.ports import free_port
 
 pytestmark = pytest.mark.requirement("R25")
 

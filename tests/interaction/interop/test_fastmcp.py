@@ -16,10 +16,10 @@ from fastmcp_tasks import ToolTask
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
 
 from ringback.upstreams.config import ProtocolChoice
+from scripts.ports import free_port
 from tests.interaction.interop.conftest import GRACE_SECONDS, GatewayChain
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.upstreams import make_http_config, serving
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"

@@ -12,6 +12,7 @@ from ringback.domain.errors import ShuttingDown
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.services.calls.call_starts import StartCallRequest
+from scripts.ports import free_port
 from tests.support.application import (
     SECRET,
     running_application,
@@ -22,7 +23,6 @@ from tests.support.application import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
-from tests.support.ports import free_port
 from tests.support.receivers import NO_CONTENT, respond_with, response, serving_receiver
 from tests.support.stores import FOREVER, FailingStore, StoreWrapper
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving

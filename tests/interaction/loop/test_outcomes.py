@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringback.bootstrap import Environment
+from scripts.ports import free_port
 from tests.support.application import (
     running_application,
     running_with_upstream,
@@ -14,7 +15,6 @@ from tests.support.application import (
     wait_until_ended,
 )
 from tests.support.clock import OffsetClock
-from tests.support.ports import free_port
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 

@@ -12,11 +12,11 @@ from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
+from scripts.ports import free_port
 from tests.support.databases import count_rows, query_rows
 from tests.support.engine import wait_until
 from tests.support.examples import ALICE
 from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
-from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change
 from tests.support.stores import open_test_store
 from tests.support.upstreams import make_http_config, serving

@@ -12,8 +12,8 @@ from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
+from scripts.ports import free_port
 from tests.support.examples import CALL
-from tests.support.ports import free_port
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,

@@ -20,11 +20,11 @@ from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.subscriptions.resource_subscriptions import SUBSCRIPTIONS_PER_OWNER_MAX
+from scripts.ports import free_port
 from tests.support.engine import wait_until
 from tests.support.examples import ALICE, BOB, CALL
 from tests.support.library_upstream import ERAS
 from tests.support.owned_upstream import OwnedUpstream, ScriptedTokenSources
-from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.stores import open_test_store

@@ -15,10 +15,10 @@ from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
 from ringback.upstreams.catalog import catalog_refresher as refresher_module
 from ringback.upstreams.subscriptions import resource_subscriptions
+from scripts.ports import free_port
 from tests.support.event_upstream import EventUpstream
 from tests.support.examples import ALICE, BOB
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
-from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
 from tests.support.upstreams import (
     WAIT_SECONDS,

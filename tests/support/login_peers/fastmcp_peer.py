@@ -12,9 +12,9 @@ from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOption
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
+from scripts.ports import free_port
 from tests.support.login_peers.peer import READ, WRITE, IssuedTokens, LoginPeer, PeerFront
 from tests.support.login_peers.sdk_peer import TablesOfTokens, make_auth_settings, make_authorization_app
-from tests.support.ports import free_port
 from tests.support.upstreams import serving
 
 

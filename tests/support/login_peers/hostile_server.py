@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
+from scripts.ports import free_port
 from tests.support.limits import WAIT_SECONDS
 from tests.support.login_peers.account_server import AccountServer
 from tests.support.login_peers.peer import READ, read_body, replay_body
-from tests.support.ports import free_port
 from tests.support.upstreams import App, Receive, Scope, Send, send_response, serving
 
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/mcp"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.ports import free_port
 from tests.support.databases import database_url, service_environment
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 
 _URL: Final = re.compile(r"https?://\S+[?&]state=\S+")
 

@@ -27,8 +27,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ringback.domain.clock import SystemClock
+from scripts.ports import free_port
 from tests.support.login_peers.peer import READ, WRITE, LoginPeer, PeerFront
-from tests.support.ports import free_port
 from tests.support.upstreams import App, Receive, Scope, Send, serving
 
 CODE_SECONDS: Final = 60

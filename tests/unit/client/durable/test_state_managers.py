@@ -19,8 +19,8 @@ from ringback.client.durable import (
 )
 from ringback.client.durable.conformance import CHECKS, NotConformant, check_state_manager
 from ringback.client.durable.state import StoredState
+from scripts.ports import free_port
 from tests.support.limits import WAIT_SECONDS
-from tests.support.ports import free_port
 from tests.support.redis_server import running_redis
 
 pytestmark = pytest.mark.requirement("R04")

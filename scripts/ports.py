@@ -1,4 +1,4 @@
-"""Ports for services that a test starts, kills and starts again on the same port."""
+"""Ports for services that are started, killed and started again on the same port, by tests and by the tools in this folder."""
 
 import fcntl
 import functools
@@ -13,12 +13,12 @@ from typing import Final
 PORTS: Final = range(10_000, 32_000)
 """Below those that Linux gives to outgoing connections (from 32768 on), which might take one between a kill and a restart."""
 BLOCK_SIZE: Final = 100
-"""More than a test needs at once: chaos with three nodes takes seven."""
-LOCKS: Final = Path(tempfile.gettempdir()) / f"ringback-test-ports-{os.getuid()}"
+"""More than one needs at once: chaos with three nodes takes seven."""
+LOCKS: Final = Path(tempfile.gettempdir()) / f"ringback-ports-{os.getuid()}"
 
 
 def free_port() -> int:
-    """A port of the loopback address on which no process listens, and which no other process of tests gets meanwhile."""
+    """A port of the loopback address on which no process listens, and which no other process that asks here gets meanwhile."""
     candidates = _own_ports(os.getpid())
     return next(port for port in itertools.islice(candidates, BLOCK_SIZE) if _is_free(port))
 
