@@ -27,8 +27,9 @@ _BEARER: Final = HTTPBearer(
 )
 """Only for the OpenAPI document: `AuthenticatedRoute` reads the header, before the body."""
 _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
-_NO_MEMBERS: Final = frozenset({b"", b"{}", b"null"})
-"""Bodies that clients send with a POST that has nothing to say."""
+_EMPTY_BODIES: Final = frozenset({b"", b"{}", b"[]", b"null", b'""'})
+"""Bodies that clients send with a request that has nothing to say, without whitespace: PHP encodes an empty array as `[]`."""
+_EMPTY_BODY_LENGTH_MAX: Final = 64
 CALLER_SECURITY: Final[dict[str, Any]] = {"security": [{_BEARER.scheme_name: []}]}
 """What the OpenAPI document says about an operation with `CallerDep`, for `openapi_extra` of one without."""
 
@@ -72,7 +73,7 @@ class AuthenticatedRoute(APIRoute):
                 request = StrictJsonRequest(request.scope, request.receive)
                 if not is_body_optional or await request.body():
                     await request.require_json()
-            elif request.method not in _METHODS_WITHOUT_BODY and (await request.body()).strip() not in _NO_MEMBERS:
+            elif request.method not in _METHODS_WITHOUT_BODY and _says_something(await request.body()):
                 raise InvalidRequest("This operation takes no body. Nothing was done. Leave the body out.")
             response = await handle(request)
             # What belongs to the caller stays in no cache, also behind a proxy that adds the API key itself.
@@ -80,6 +81,10 @@ class AuthenticatedRoute(APIRoute):
             return response
 
         return handle_authenticated
+
+
+def _says_something(body: bytes) -> bool:
+    return len(body) > _EMPTY_BODY_LENGTH_MAX or b"".join(body.split()) not in _EMPTY_BODIES
 
 
 class StrictJsonRequest(Request):
