@@ -1,7 +1,7 @@
 """Authentication by the bearer token, and strict parsing of JSON bodies after it."""
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import orjson
 from fastapi import Depends, Request, Response, Security
@@ -58,6 +58,9 @@ CallerDep = Annotated[Caller, Depends(_get_caller)]
 
 
 class AuthenticatedRoute(APIRoute):
+    ignores_parameters: ClassVar[bool] = False
+    """Whether query parameters that the operation does not know are ignored instead of refused."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         rules = find_query_rules(self.dependant)
@@ -68,7 +71,8 @@ class AuthenticatedRoute(APIRoute):
             require_utf8_url(request.scope)
             if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
-            require_strict_query(rules, request.query_params.multi_items())
+            if not self.ignores_parameters:
+                require_strict_query(rules, request.query_params.multi_items())
             if self.body_field is not None:
                 request = StrictJsonRequest(request.scope, request.receive)
                 if not is_body_optional or await request.body():
