@@ -28,6 +28,7 @@ def create_log_handler(stream: TextIO) -> logging.Handler:
 class PipeHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
+        log.setLevel(logging.WARNING)  # whatever the service's level is: lines of the audit log may be lost, too
         self._descriptor = stream.fileno()
         self._encoding = stream.encoding
         self._poll = select.poll()

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
-from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
+from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging, log_pipes
 from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25
@@ -23,7 +23,7 @@ INSTANT = 1795000000.25
 @pytest.fixture(autouse=True)
 def loggers() -> Generator[None]:
     """The loggers as they were: they belong to the whole process."""
-    names = ("", "ringback", "ringback.notifier", "ringback.upstreams", AUDIT_LOGGER)
+    names = ("", "ringback", "ringback.notifier", "ringback.upstreams", log_pipes.__name__, AUDIT_LOGGER)
     before = {name: logging.getLogger(name).level for name in names}
     handlers = logging.getLogger().handlers[:]
     yield
@@ -139,6 +139,25 @@ def test_a_log_pipe_that_nobody_reads_loses_lines_and_does_not_stop_the_process(
     *_, lost, last = after
     assert lost.endswith(f"WARNING log.lines_lost lines={LINES - len(complete)}")
     assert last.endswith("INFO    call.finished")
+
+
+def test_lost_lines_are_counted_at_every_level_because_the_audit_log_is_among_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stderr", stream)
+        configure_logging(level="error", log_format="text")
+        audit = logging.getLogger(AUDIT_LOGGER)
+        for _ in range(LINES):
+            audit.info("x" * 100)
+        read_rest(reader)
+        audit.info("audit.operator_request")
+        lost, last = read_rest(reader).splitlines()
+    os.close(reader)
+
+    assert "WARNING log.lines_lost lines=" in lost
+    assert last.endswith("audit.operator_request")
 
 
 def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
