@@ -15,6 +15,7 @@ import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
 from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging, log_pipes
+from ringback.telemetry.log_pipes import PATIENCE_MILLISECONDS, PipeHandler
 from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25
@@ -158,6 +159,34 @@ def test_lost_lines_are_counted_at_every_level_because_the_audit_log_is_among_th
 
     assert "WARNING log.lines_lost lines=" in lost
     assert last.endswith("audit.operator_request")
+
+
+def test_a_log_pipe_waits_for_its_reader_again_after_a_while_although_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        handler = PipeHandler(stream)
+        waits = list[int]()
+        monkeypatch.setattr(handler, "_poll", FullPipe(waits))
+        elapsed = iter([0.0, 1.0, 20.0])
+        monkeypatch.setattr(log_pipes, "monotonic", lambda: next(elapsed))
+        for hours_back in (0, 1, 1):
+            handler.handle(a_record(created=INSTANT - 3600 * hours_back))
+    os.close(reader)
+
+    assert [each for each in waits if each] == [PATIENCE_MILLISECONDS, PATIENCE_MILLISECONDS]
+
+
+class FullPipe:
+    """Its `poll` notes how long it is asked to wait, and never finds room."""
+
+    def __init__(self, waits: list[int]) -> None:
+        self._waits = waits
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        self._waits.append(milliseconds)
+        return []
 
 
 def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
