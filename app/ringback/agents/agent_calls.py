@@ -21,6 +21,7 @@ from ringback.client import (
     RingbackClient,
     Tool,
 )
+from ringback.client.arguments import check_json
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class AgentCalls:
     """The calls of agents to the tools of one upstream."""
 
     def __init__(self, client: RingbackClient, upstream: str, options: ParkOptions | None = None) -> None:
+        """Raises `InvalidArgument` for options that are not JSON: raised by a start, it would go to the model."""
+        check_json({**(options or {})})
         self._client = client
         self._options: ParkOptions = options or {}
         self.upstream = upstream

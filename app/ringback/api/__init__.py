@@ -17,7 +17,7 @@ decides nothing: a rule that REST and MCP both need belongs to `ringback.service
     authentication      the caller of a request, and strict parsing of its body; strict_queries: of its query
     login_pages         the pages on which a person signs in to an upstream; login_cookies: which browser began
     browser_forms       forms that browsers send: their origin, their size, the keys in them
-    idempotency_keys    refuses the header Idempotency-Key where it would be ignored
+    idempotency_keys    refuses the header Idempotency-Key where a repetition would do its work again
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above; cors: pages of allowed origins

@@ -1,7 +1,7 @@
 """Authentication by the bearer token, and strict parsing of JSON bodies after it."""
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import orjson
 from fastapi import Depends, Request, Response, Security
@@ -27,8 +27,9 @@ _BEARER: Final = HTTPBearer(
 )
 """Only for the OpenAPI document: `AuthenticatedRoute` reads the header, before the body."""
 _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
-_NO_MEMBERS: Final = frozenset({b"", b"{}", b"null"})
-"""Bodies that clients send with a POST that has nothing to say."""
+_EMPTY_BODIES: Final = frozenset({b"", b"{}", b"[]", b"null", b'""'})
+"""Bodies that clients send with a request that has nothing to say, without whitespace: PHP encodes an empty array as `[]`."""
+_EMPTY_BODY_LENGTH_MAX: Final = 64
 CALLER_SECURITY: Final[dict[str, Any]] = {"security": [{_BEARER.scheme_name: []}]}
 """What the OpenAPI document says about an operation with `CallerDep`, for `openapi_extra` of one without."""
 
@@ -57,6 +58,9 @@ CallerDep = Annotated[Caller, Depends(_get_caller)]
 
 
 class AuthenticatedRoute(APIRoute):
+    ignores_parameters: ClassVar[bool] = False
+    """Whether query parameters that the operation does not know are ignored instead of refused."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         rules = find_query_rules(self.dependant)
@@ -67,12 +71,13 @@ class AuthenticatedRoute(APIRoute):
             require_utf8_url(request.scope)
             if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
-            require_strict_query(rules, request.query_params.multi_items())
+            if not self.ignores_parameters:
+                require_strict_query(rules, request.query_params.multi_items())
             if self.body_field is not None:
                 request = StrictJsonRequest(request.scope, request.receive)
                 if not is_body_optional or await request.body():
                     await request.require_json()
-            elif request.method not in _METHODS_WITHOUT_BODY and (await request.body()).strip() not in _NO_MEMBERS:
+            elif request.method not in _METHODS_WITHOUT_BODY and _says_something(await request.body()):
                 raise InvalidRequest("This operation takes no body. Nothing was done. Leave the body out.")
             response = await handle(request)
             # What belongs to the caller stays in no cache, also behind a proxy that adds the API key itself.
@@ -80,6 +85,10 @@ class AuthenticatedRoute(APIRoute):
             return response
 
         return handle_authenticated
+
+
+def _says_something(body: bytes) -> bool:
+    return len(body) > _EMPTY_BODY_LENGTH_MAX or b"".join(body.split()) not in _EMPTY_BODIES
 
 
 class StrictJsonRequest(Request):

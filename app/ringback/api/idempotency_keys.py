@@ -1,9 +1,11 @@
 """The header Idempotency-Key at operations that do their work again with each request.
 
 A client that sends the header will repeat the request. Ignored, it would mean a second key, another secret, or the same events
-twice. Operations whose repetition changes nothing ignore it: the client gets what it expects.
+twice. Operations whose repetition changes nothing ignore it: the client gets what it expects. So do requests each of whose
+members has a key of its own: generated clients send the header with every POST.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from fastapi import Depends, Request
@@ -22,7 +24,12 @@ def refuse_idempotency_key(advice: str = _DEFAULT_ADVICE) -> Any:
     """A dependency of an operation: it refuses the header with `InvalidRequest`. `advice`: what the client does instead."""
 
     async def refuse(request: Request) -> None:
-        if IDEMPOTENCY_KEY_HEADER in request.headers:
-            raise InvalidRequest(f"{_REFUSAL} {advice}")
+        require_own_keys(request, [None], advice)
 
     return Depends(refuse)
+
+
+def require_own_keys(request: Request, keys: Iterable[str | None], advice: str) -> None:
+    """Raise `InvalidRequest` for the header, unless each member of the request has a key of its own."""
+    if IDEMPOTENCY_KEY_HEADER in request.headers and None in keys:
+        raise InvalidRequest(f"{_REFUSAL} {advice}")

@@ -100,8 +100,8 @@ class EarlyCancellations:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._cancelled_at: dict[RequestKey, float] = {}
-        """Oldest first."""
+        self._cancelled_at: OrderedDict[RequestKey, float] = OrderedDict()
+        """Oldest first. A dict would look for the oldest one behind all places of those that were removed."""
         self._counts = Counter[Principal]()
 
     def __len__(self) -> int:

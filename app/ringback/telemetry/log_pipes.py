@@ -8,6 +8,7 @@ import os
 import select
 import stat
 import sys
+from time import monotonic
 from typing import Final, TextIO
 
 PATIENCE_MILLISECONDS: Final = 100
@@ -28,6 +29,7 @@ def create_log_handler(stream: TextIO) -> logging.Handler:
 class PipeHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
+        log.setLevel(logging.WARNING)  # whatever the service's level is: lines of the audit log may be lost, too
         self._descriptor = stream.fileno()
         self._encoding = stream.encoding
         self._poll = select.poll()
@@ -43,24 +45,25 @@ class PipeHandler(logging.Handler):
             log.warning("log.lines_lost", extra={"lines": lost})
         try:
             line = f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
-            if not self._write(line, record.created):
+            if not self._write(line):
                 self._lost_lines += 1
         except Exception:  # noqa: BLE001 - the convention of handlers: an error of a log line ends nothing
             self.handleError(record)
 
-    def _write(self, line: bytes, now: float) -> bool:
+    def _write(self, line: bytes) -> bool:
         """Whether the whole line was written. A pipe that is not full takes `PIPE_BUF` bytes without blocking."""
         if self._is_line_open:
             line = b"\n" + line
         for start in range(0, len(line), select.PIPE_BUF):
-            if not self._wait_until_writable(now):
+            if not self._wait_until_writable():
                 return False
             os.write(self._descriptor, line[start : start + select.PIPE_BUF])
             self._is_line_open = True
         self._is_line_open = False
         return True
 
-    def _wait_until_writable(self, now: float) -> bool:
+    def _wait_until_writable(self) -> bool:
+        now = monotonic()  # not the record's time: a clock that is set back would keep the impatience
         if self._poll.poll(PATIENCE_MILLISECONDS if now >= self._impatient_until else 0):
             return True
         if now >= self._impatient_until:

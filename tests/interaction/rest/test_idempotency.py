@@ -184,3 +184,40 @@ async def test_an_operation_whose_repetition_changes_nothing_may_have_a_key(alic
     cancelled = await alice.post(f"/v1/calls/{started['call_id']}/cancel", headers=KEY)
 
     assert (resumed.status_code, cancelled.status_code) == (200, 200)
+
+
+EVENT_WITH_ID: dict[str, Any] = {"name": "order.paid", "data": {}, "id": "order-1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/events", EVENT_WITH_ID, 200),
+        ("/v1/events/batch", {"events": [EVENT_WITH_ID]}, 200),
+        ("/v1/calls/batch", {"calls": [CALL_BODY | {"idempotency_key": "a"}]}, 202),
+    ],
+)
+async def test_a_request_whose_members_all_have_their_own_keys_may_have_a_key(
+    alice: httpx.AsyncClient, path: str, body: dict[str, Any], status: int
+) -> None:
+    """A generated client sends the header with every POST, and such a request can be repeated."""
+    first = await alice.post(path, json=body, headers=KEY)
+    again = await alice.post(path, json=body, headers=KEY)
+
+    assert first.is_success, first.text
+    assert again.status_code == status, again.text
+
+
+async def test_a_key_is_refused_if_one_member_has_no_key_of_its_own(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    event: dict[str, Any] = {"name": "order.paid", "data": {}}
+    events: dict[str, Any] = {"events": [event | {"id": "order-1"}, event]}
+    calls: dict[str, Any] = {"calls": [CALL_BODY | {"idempotency_key": "a"}, CALL_BODY]}
+
+    for path, body, advice in (
+        ("/v1/events/batch", events, "an `id`"),
+        ("/v1/calls/batch", calls, "`idempotency_key`"),
+    ):
+        problem = await assert_rejected(service, alice, "POST", path, json=body, headers=KEY)
+        assert advice in problem["detail"]

@@ -94,6 +94,18 @@ async def test_an_operation_without_a_body_refuses_what_it_would_ignore(
     assert cancelled.json()["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("body", [b"", b"{ }", b"[]\r\n", b'""', b"null"])
+async def test_an_operation_without_a_body_takes_what_libraries_send_for_nothing(
+    alice: httpx.AsyncClient, body: bytes
+) -> None:
+    """PHP encodes an empty array as `[]`, and a template may leave a space between braces."""
+    path = (await alice.post("/v1/calls", json=CALL_BODY)).headers["location"]
+
+    cancelled = await alice.post(f"{path}/cancel", content=body, headers=JSON)
+
+    assert cancelled.status_code == 200, cancelled.text
+
+
 # -- members ---------------------------------------------------------------------------------------------------------------
 
 

@@ -50,6 +50,14 @@ async def test_metrics_count_the_rows_of_the_store(
     assert found["ringback_events_total",] == 2
 
 
+async def test_a_scrape_with_parameters_gets_all_metrics(admin: httpx.AsyncClient) -> None:
+    """Prometheus sends the `params` of its job to each target, and exporters use them to choose collectors."""
+    scraped = await admin.get("/metrics?collect[]=node&collect[]=process&name[]=up")
+
+    assert scraped.status_code == 200, scraped.text
+    assert "ringback_calls" in scraped.text
+
+
 async def test_metrics_show_which_upstreams_are_paused(service: ServiceUnderTest, admin: httpx.AsyncClient) -> None:
     before = await samples(admin)
     await admin.post("/v1/upstreams/git/pause")

@@ -18,7 +18,7 @@ from ringback.agents import (
 )
 from ringback.agents.agent_calls import REFUSALS
 from ringback.agents.wake_up import current_time
-from ringback.client import Conflict, InvalidRequest, RingbackClient
+from ringback.client import Conflict, InvalidArgument, InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
@@ -127,6 +127,12 @@ async def test_arguments_that_are_not_json_have_a_text_for_the_model(
         await calls.park("git_log", {"below": float("nan")}, client_session_id="s", tool_call_id="t")
 
     assert not service.calls
+
+
+async def test_options_that_are_not_json_are_refused_at_once_and_not_told_to_a_model(client: RingbackClient) -> None:
+    """Only the developer can correct them, and a model would read about them after each of its calls."""
+    with pytest.raises(InvalidArgument, match="`timeout_seconds` cannot be sent as JSON"):
+        AgentCalls(client, "git", {"timeout_seconds": float("nan")})
 
 
 async def test_the_state_of_a_working_call_needs_one_request(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -1,5 +1,6 @@
 """What is remembered of requests is limited for each principal, and the requests of one displace no requests of another."""
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -54,6 +55,21 @@ async def test_cancellations_that_find_no_request_are_forgotten_and_bounded_for_
     early.add(make_key("later"))
 
     assert (known, bounded, early.pop(make_key("0", BOB)), len(early)) == (True, False, False, 1)
+
+
+async def test_cancellations_of_many_principals_are_forgotten_without_a_pause_of_the_service() -> None:
+    """A search for the oldest one among those that were removed took ten seconds, and the event loop stood still."""
+    clock = FakeClock()
+    early = EarlyCancellations(clock)
+    for number in range(60 * EARLY_CANCELLATIONS_MAX):
+        early.add(make_key(str(number), Principal(f"p{number % 60}")))
+    await clock.sleep(EARLY_CANCELLATION_SECONDS + 1)
+
+    began = time.process_time()
+    early.add(make_key("later"))
+    spent = time.process_time() - began
+
+    assert (len(early), spent < 1.0) == (1, True), spent
 
 
 def _subscribe(*_: Any, **__: Any) -> AbstractContextManager[None]:

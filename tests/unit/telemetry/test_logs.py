@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
-from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
+from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging, log_pipes
+from ringback.telemetry.log_pipes import PATIENCE_MILLISECONDS, PipeHandler
 from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25
@@ -23,7 +24,7 @@ INSTANT = 1795000000.25
 @pytest.fixture(autouse=True)
 def loggers() -> Generator[None]:
     """The loggers as they were: they belong to the whole process."""
-    names = ("", "ringback", "ringback.notifier", "ringback.upstreams", AUDIT_LOGGER)
+    names = ("", "ringback", "ringback.notifier", "ringback.upstreams", log_pipes.__name__, AUDIT_LOGGER)
     before = {name: logging.getLogger(name).level for name in names}
     handlers = logging.getLogger().handlers[:]
     yield
@@ -139,6 +140,53 @@ def test_a_log_pipe_that_nobody_reads_loses_lines_and_does_not_stop_the_process(
     *_, lost, last = after
     assert lost.endswith(f"WARNING log.lines_lost lines={LINES - len(complete)}")
     assert last.endswith("INFO    call.finished")
+
+
+def test_lost_lines_are_counted_at_every_level_because_the_audit_log_is_among_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stderr", stream)
+        configure_logging(level="error", log_format="text")
+        audit = logging.getLogger(AUDIT_LOGGER)
+        for _ in range(LINES):
+            audit.info("x" * 100)
+        read_rest(reader)
+        audit.info("audit.operator_request")
+        lost, last = read_rest(reader).splitlines()
+    os.close(reader)
+
+    assert "WARNING log.lines_lost lines=" in lost
+    assert last.endswith("audit.operator_request")
+
+
+def test_a_log_pipe_waits_for_its_reader_again_after_a_while_although_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        handler = PipeHandler(stream)
+        waits = list[int]()
+        monkeypatch.setattr(handler, "_poll", FullPipe(waits))
+        elapsed = iter([0.0, 1.0, 20.0])
+        monkeypatch.setattr(log_pipes, "monotonic", lambda: next(elapsed))
+        for hours_back in (0, 1, 1):
+            handler.handle(a_record(created=INSTANT - 3600 * hours_back))
+    os.close(reader)
+
+    assert [each for each in waits if each] == [PATIENCE_MILLISECONDS, PATIENCE_MILLISECONDS]
+
+
+class FullPipe:
+    """Its `poll` notes how long it is asked to wait, and never finds room."""
+
+    def __init__(self, waits: list[int]) -> None:
+        self._waits = waits
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        self._waits.append(milliseconds)
+        return []
 
 
 def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,13 @@
 """Calls over REST: start, list, read, join and cancel them; answer their questions."""
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.authentication import CALLER_SECURITY, AuthenticatedRoute, CallerDep, StrictJsonRequest
 from ringback.api.context import ServicesDep
-from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, refuse_idempotency_key
+from ringback.api.idempotency_keys import IDEMPOTENCY_KEY_HEADER, require_own_keys
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, build_result_response
@@ -40,6 +40,7 @@ from ringback.services.calls.new_calls import StartedCall
 from ringback.services.limits.unread_responses import has_memory_for
 from ringback.waits import run_with_helper
 
+_KEYS_ADVICE: Final = "Give each of its calls an `idempotency_key`. Then the whole request can be repeated."
 _START_ERRORS = (
     errors.UnknownUpstream,
     errors.UnknownTool,
@@ -115,18 +116,18 @@ async def _wait_for_end(
 @router.post(
     "/batch",
     status_code=202,
-    dependencies=[
-        refuse_idempotency_key("Give each of its calls an `idempotency_key`. Then the whole request can be repeated.")
-    ],
     response_description="All calls are stored and run, also after you disconnect.",
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS, errors.InvalidRequest),
 )
-async def start_calls(body: StartBatchBody, services: ServicesDep, caller: CallerDep) -> StartedBatchView:
+async def start_calls(
+    body: StartBatchBody, request: Request, services: ServicesDep, caller: CallerDep
+) -> StartedBatchView:
     """Start up to 100 tool calls, all of them or none.
 
     If one is refused, the problem names it by `index`, and nothing was started. Each call may have its own idempotency key;
     with keys, the whole request can be repeated. Wait for the calls with POST /v1/calls/wait.
     """
+    require_own_keys(request, (each.idempotency_key for each in body.calls), _KEYS_ADVICE)
     started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
     paused = {each.call.id for each in started if await services.upstream_controls.is_paused(each.call)}
     return StartedBatchView.from_started(started, paused=paused)

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.idempotency_keys import refuse_idempotency_key
+from ringback.api.idempotency_keys import require_own_keys
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.domain import errors
@@ -44,7 +44,7 @@ _HEADERS: Final = {
 
 _PUBLISHING_ERRORS: Final = (errors.UnknownUpstream, errors.QuotaExceeded, errors.ShuttingDown)
 
-_REFUSED_KEY: Final = refuse_idempotency_key("Give each event an `id`. Then the whole request can be repeated.")
+_ID_ADVICE: Final = "Give each event an `id`. Then the whole request can be repeated."
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
@@ -150,7 +150,6 @@ def _heartbeat_frame(page: StreamPage) -> bytes:
 @router.post(
     "",
     status_code=201,
-    dependencies=[_REFUSED_KEY],
     response_description="The event is in the log.",
     responses={
         200: {"model": PublishedEventView, "description": "The log had an event of this id."},
@@ -158,12 +157,13 @@ def _heartbeat_frame(page: StreamPage) -> bytes:
     },
 )
 async def publish_event(
-    body: PublishEventBody, response: Response, services: ServicesDep, caller: CallerDep
+    body: PublishEventBody, request: Request, response: Response, services: ServicesDep, caller: CallerDep
 ) -> PublishedEventView:
     """Publish an event of your own to your webhooks, polls and streams. Needs the scope `calls` or `adopt`.
 
     Send an `id` and repeat the request until it succeeds: the same id again changes nothing.
     """
+    require_own_keys(request, [body.id], _ID_ADVICE)
     (published,) = await services.event_publishing.publish_events(caller, [body.to_event()])
     if not published.created:
         response.status_code = 200
@@ -172,11 +172,13 @@ async def publish_event(
 
 @router.post(
     "/batch",
-    dependencies=[_REFUSED_KEY],
     response_description="All events are in the log.",
     responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_PUBLISHING_ERRORS),
 )
-async def publish_events(body: PublishEventsBody, services: ServicesDep, caller: CallerDep) -> PublishedEventsView:
+async def publish_events(
+    body: PublishEventsBody, request: Request, services: ServicesDep, caller: CallerDep
+) -> PublishedEventsView:
     """Publish up to 100 events of your own, in this order, all or none. Needs the scope `calls` or `adopt`."""
+    require_own_keys(request, (event.id for event in body.events), _ID_ADVICE)
     published = await services.event_publishing.publish_events(caller, [event.to_event() for event in body.events])
     return PublishedEventsView(events=[PublishedEventView.from_result(each) for each in published])

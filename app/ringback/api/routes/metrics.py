@@ -21,7 +21,14 @@ from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 
 OPENMETRICS: Final = "application/openmetrics-text"
 
-router = APIRouter(tags=["operations"], route_class=AuthenticatedRoute)
+
+class ScrapeRoute(AuthenticatedRoute):
+    """Prometheus sends the `params` of its job to every target, with which some exporters choose what they show."""
+
+    ignores_parameters = True
+
+
+router = APIRouter(tags=["operations"], route_class=ScrapeRoute)
 
 _EXAMPLE: Final = """\
 # HELP ringback_calls Calls stored in the database, by status.

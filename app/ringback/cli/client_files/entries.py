@@ -106,14 +106,13 @@ def _translate_command(entry: Mapping[str, Any], surroundings: Surroundings) -> 
 
 
 def _find_relative_path(entry: Mapping[str, Any]) -> str | None:
-    """A path of the command that is surely relative; None if there is none. `src/server.py` may be no path."""
+    """A path that surely depends on the client's folder; None if there is none. `src/server.py` may be no path."""
+    cwd = entry.get("cwd")
+    if isinstance(cwd, str) and cwd:
+        return None if cwd.startswith(("$", "~")) or PurePath(cwd).is_absolute() else cwd
     args = entry.get("args")
     words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
-    found = [word for word in words if isinstance(word, str) and _RELATIVE_PATH.fullmatch(word)]
-    cwd = entry.get("cwd")
-    if isinstance(cwd, str) and cwd and not cwd.startswith(("$", "~")) and not PurePath(cwd).is_absolute():
-        found.append(cwd)
-    return found[0] if found else None
+    return next((word for word in words if isinstance(word, str) and _RELATIVE_PATH.fullmatch(word)), None)
 
 
 def _join(folder: Path, cwd: str) -> str:

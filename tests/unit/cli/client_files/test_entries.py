@@ -92,6 +92,12 @@ def test_a_server_of_a_project_runs_in_its_folder(cwd: str | None, expected: str
     assert translate("claude-code", entry, folder=Path("/shop"))["cwd"] == expected
 
 
+def test_a_relative_path_with_a_whole_working_folder_depends_on_no_client() -> None:
+    entry = {"command": "./server", "args": [".", "../data"], "cwd": "/opt/shop"}
+
+    assert translate("cursor", entry) == entry
+
+
 def test_a_relative_path_of_a_project_s_server_stays_relative_to_its_folder() -> None:
     entry = {"command": "./server", "args": [".", "../data"]}
 
