@@ -19,7 +19,7 @@ from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, AttemptResult, Delivery
-from ringback.domain.errors import RowsLocked, StoreUnavailable
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
@@ -337,12 +337,9 @@ class Dispatcher:
             self._release_permit(finished.permit)
 
     def _complete_unrecorded(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
-        """Keep the attempts if the store is unavailable; the other deliveries are sent again when their leases expire.
-
-        Locked rows were awaited twice already.
-        """
+        """Keep the attempts if the store is unavailable; the other deliveries are sent again when their leases expire."""
         log_unrecorded_attempts(batch, error)
-        if isinstance(error, StoreUnavailable) and not isinstance(error, RowsLocked):
+        if isinstance(error, StoreUnavailable):
             self._unrecorded += [replace(finished, was_refused=True) for finished in batch]
             self._record_again_at = self._clock.monotonic() + RECORD_AGAIN_SECONDS
             return
