@@ -182,7 +182,9 @@ class Dispatcher:
             return None
 
         def hand_off(delivery: Delivery) -> None:
-            leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
+            counted = self._limiter.count_body(permit, delivery.body)  # before the next webhook asks for a permit
+            tx.on_rollback(partial(self._limiter.discount_body, counted))
+            leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=counted)
             tx.on_commit(partial(self._start_handed_off, attempts, leased))
 
         return self._leasing.grant_lease(tx, hand_off)
@@ -195,11 +197,11 @@ class Dispatcher:
 
     def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
         for leased in batch.deliveries:
-            self._start_attempt(attempts, leased)
+            permit = self._limiter.count_body(leased.permit, leased.delivery.body)
+            self._start_attempt(attempts, replace(leased, permit=permit))
         self._leasing.follow_ups.start_units(attempts, batch.follow_ups, on_end=self._wake)
 
     def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
-        leased = replace(leased, permit=self._limiter.count_body(leased.permit, leased.delivery.body))
         attempt = self._run_attempt(leased)
         try:
             task = attempts.create_task(attempt)
