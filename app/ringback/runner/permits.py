@@ -6,8 +6,8 @@
 
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
 are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
-at once, its queued calls stay in the queue: each would be sent and refused, too. Beyond `WAITING_PRINCIPALS_MAX` principals,
-calls wait with their permits.
+at once, its queued calls stay in the queue: each would be sent and refused, too. Beyond `WAITING_PRINCIPALS_MAX` principals
+or `PAUSED_CALLS_MAX` calls, calls wait with their permits.
 """
 
 import asyncio
@@ -22,6 +22,11 @@ from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 
 PAUSED_DIVISOR: Final = 4
 """Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
+
+
+PAUSED_CALLS_MAX: Final = 1_000
+"""Calls that wait without a permit for one upstream: it may refuse those of all principals. Each is in memory, and with
+`isolation: call` it holds a session."""
 
 
 class Permits:
@@ -68,8 +73,10 @@ class Permits:
 
     def may_pause(self, upstream: str, principal: Principal) -> bool:
         """Whether a call of the principal may wait without a permit."""
-        paused = self._paused.get(upstream)
-        return not paused or principal in paused or len(paused) < WAITING_PRINCIPALS_MAX
+        paused = self._paused[upstream]
+        if paused.total() >= PAUSED_CALLS_MAX:
+            return False
+        return principal in paused or len(paused) < WAITING_PRINCIPALS_MAX
 
     def begin_pause(self, upstream: str, principal: Principal) -> None:
         self._paused[upstream][principal] += 1
@@ -117,7 +124,7 @@ class CallPermit:
     async def given_back(self) -> AsyncGenerator[None]:
         """Give the permit back during the block, and wait for another one after it; not if the block raises.
 
-        It is kept if the calls of too many principals wait already.
+        It is kept if too many calls wait already.
         """
         if not self._permits.may_pause(self._upstream, self._principal):
             yield

@@ -33,7 +33,7 @@ class DispatchRecord(Protocol):
     async def wait_unsent(self, seconds: float) -> None:
         """Wait after `record_unsent`. Other calls run at the upstream in the place of this one meanwhile.
 
-        They do not if the calls of `WAITING_PRINCIPALS_MAX` other principals wait already.
+        They do not if too many calls wait already, or those of `WAITING_PRINCIPALS_MAX` other principals.
         """
         ...
 
