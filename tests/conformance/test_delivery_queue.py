@@ -188,6 +188,22 @@ async def test_an_ordered_webhook_gets_the_first_delivery_of_each_key(store: Sto
     assert await lease_deliveries(store, ordered=True) == []
 
 
+async def test_in_order_a_lease_that_left_out_large_deliveries_says_that_more_are_due(store: Store) -> None:
+    await insert(
+        store, *[make_ordered_delivery(seq, f"session-{seq}", body=b"x" * BODIES_READ_BYTES_MAX) for seq in (1, 2)]
+    )
+
+    async def lease() -> tuple[list[int | None], bool]:
+        page = await store.write(
+            lambda tx: tx.delivery_queue.lease_due(
+                LOUD, now=START, owner=OWNER, token="lease_1", until=UNTIL, limit=10, ordered=True
+            )
+        )
+        return [each.seq for each in page], page.next_position is not None
+
+    assert [await lease() for _ in range(3)] == [([1], True), ([2], False), ([], False)]
+
+
 @pytest.mark.parametrize(
     "first",
     [

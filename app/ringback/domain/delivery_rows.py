@@ -211,7 +211,8 @@ class DeliveryQueue(Protocol):
         """Lease due deliveries of the webhook, as `lease`.
 
         With `ordered`, only the first open delivery of each order key is leased, and only while none of that key is leased. A
-        bounded number of keys is read; `after` is the `next_position` of the previous call.
+        bounded number of keys is read; `after` is the `next_position` of the previous call. It is None if no other delivery can
+        be leased now.
         """
         ...
 

@@ -41,6 +41,11 @@ class BatchRows:
     def begin(self, task: str) -> None:
         self.rows = self._fewer.get(task, self._most)
 
+    def at_most(self, rows: int) -> int:
+        """The rows of the task, of which it never handles more than these."""
+        self.rows = min(self.rows, rows)
+        return self.rows
+
     def reduce(self, task: str) -> None:
         """The task was too slow: it has half as many rows from now on."""
         self._fewer[task] = max(1, self.rows // 2)

@@ -86,7 +86,7 @@ class RecoveryTasks:
 
     async def _recover_calls_of_others(self, tx: Transaction) -> bool:
         """Recover the calls that an earlier process left running. No new ones can appear, so this ends once none is left."""
-        owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._batch.rows)
+        owner, limit = self._config.exclusive_owner, self._batch.at_most(FINISH_BATCH_SIZE)
         if owner is None or self._recovered_foreign_calls:
             return False
         abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
@@ -109,7 +109,7 @@ class RecoveryTasks:
         """Recover the calls whose runner died: queue those that can go on, finish the others (`recover_call`)."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        limit = min(FINISH_BATCH_SIZE, self._batch.rows)
+        limit = self._batch.at_most(FINISH_BATCH_SIZE)
         expired = await tx.call_queue.find_lease_expired(
             now=tx.confirmed_now() - seconds(LEASE_GRACE_SECONDS), limit=limit
         )
@@ -126,7 +126,7 @@ class RecoveryTasks:
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         now = tx.confirmed_now()
-        grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._batch.rows)
+        grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), self._batch.at_most(FINISH_BATCH_SIZE)
         requests = [
             CompletionRequest(
                 call=call,

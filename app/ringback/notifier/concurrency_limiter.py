@@ -64,7 +64,8 @@ class ConcurrencyLimits:
     """Attempts of all principals to one origin: a receiver that many use must not be flooded."""
     principal_body_bytes_max: int = 32 * 1024 * 1024
     """Bodies of one principal's attempts, in memory until the attempts are recorded: 128 of the largest. Receivers that read
-    nothing, at many origins, must not fill the memory of the process. What one lease reads may be beyond it."""
+    nothing, at many origins, must not fill the memory of the process. What one lease reads may be beyond it, and one body of
+    each transaction that inserts deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,13 @@ class ConcurrencyLimiter:
         return permit
 
     def count_body(self, permit: Permit, body: bytes) -> Permit:
-        """The permit with the body of its attempt, which begins. The body counts until this permit is released."""
+        """The permit with the body of its attempt, which counts until this permit is released."""
         _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, len(body))
         return permit._replace(body_bytes=len(body))
+
+    def discount_body(self, permit: Permit) -> None:
+        """The delivery was not inserted. Its permit is cancelled as one without a body."""
+        _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, -permit.body_bytes)
 
     def release_permit(self, permit: Permit) -> bool:
         """Release the permit; True if a webhook may be waiting for it."""

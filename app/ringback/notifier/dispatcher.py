@@ -19,7 +19,7 @@ from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, AttemptResult, Delivery
-from ringback.domain.errors import RowsLocked, StoreUnavailable
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
@@ -182,7 +182,9 @@ class Dispatcher:
             return None
 
         def hand_off(delivery: Delivery) -> None:
-            leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
+            counted = self._limiter.count_body(permit, delivery.body)  # before the next webhook asks for a permit
+            tx.on_rollback(partial(self._limiter.discount_body, counted))
+            leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=counted)
             tx.on_commit(partial(self._start_handed_off, attempts, leased))
 
         return self._leasing.grant_lease(tx, hand_off)
@@ -195,11 +197,11 @@ class Dispatcher:
 
     def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
         for leased in batch.deliveries:
-            self._start_attempt(attempts, leased)
+            permit = self._limiter.count_body(leased.permit, leased.delivery.body)
+            self._start_attempt(attempts, replace(leased, permit=permit))
         self._leasing.follow_ups.start_units(attempts, batch.follow_ups, on_end=self._wake)
 
     def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
-        leased = replace(leased, permit=self._limiter.count_body(leased.permit, leased.delivery.body))
         attempt = self._run_attempt(leased)
         try:
             task = attempts.create_task(attempt)
@@ -337,12 +339,9 @@ class Dispatcher:
             self._release_permit(finished.permit)
 
     def _complete_unrecorded(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
-        """Keep the attempts if the store is unavailable; the other deliveries are sent again when their leases expire.
-
-        Locked rows were awaited twice already.
-        """
+        """Keep the attempts if the store is unavailable; the other deliveries are sent again when their leases expire."""
         log_unrecorded_attempts(batch, error)
-        if isinstance(error, StoreUnavailable) and not isinstance(error, RowsLocked):
+        if isinstance(error, StoreUnavailable):
             self._unrecorded += [replace(finished, was_refused=True) for finished in batch]
             self._record_again_at = self._clock.monotonic() + RECORD_AGAIN_SECONDS
             return

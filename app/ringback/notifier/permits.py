@@ -19,4 +19,4 @@ class Permit(NamedTuple):
     webhook_id: WebhookId
     receiver_key: ReceiverKey
     body_bytes: int = 0
-    """Of the attempt, from its beginning on."""
+    """Of the attempt, once its delivery is leased or inserted."""

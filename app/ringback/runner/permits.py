@@ -6,7 +6,8 @@
 
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
 are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
-at once, its queued calls stay in the queue: each would be sent and refused, too.
+at once, its queued calls stay in the queue: each would be sent and refused, too. Beyond `WAITING_PRINCIPALS_MAX` principals
+or `PAUSED_CALLS_MAX` calls, calls wait with their permits.
 """
 
 import asyncio
@@ -17,9 +18,15 @@ from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.principal import Principal
+from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 
 PAUSED_DIVISOR: Final = 4
 """Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
+
+
+PAUSED_CALLS_MAX: Final = 1_000
+"""Calls that wait without a permit for one upstream: it may refuse those of all principals. Each is in memory, and with
+`isolation: call` it holds a session."""
 
 
 class Permits:
@@ -36,10 +43,6 @@ class Permits:
 
     def count_free(self, upstream: str) -> int:
         return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
-
-    def count_in_use(self) -> int:
-        """Of all upstreams together."""
-        return self._in_use.total()
 
     def take(self, upstream: str, calls: int) -> None:
         self._in_use[upstream] += calls
@@ -67,6 +70,13 @@ class Permits:
             if not admitted.cancelled():
                 self.give_back(upstream, 1)
             raise
+
+    def may_pause(self, upstream: str, principal: Principal) -> bool:
+        """Whether a call of the principal may wait without a permit."""
+        paused = self._paused[upstream]
+        if paused.total() >= PAUSED_CALLS_MAX:
+            return False
+        return principal in paused or len(paused) < WAITING_PRINCIPALS_MAX
 
     def begin_pause(self, upstream: str, principal: Principal) -> None:
         self._paused[upstream][principal] += 1
@@ -112,7 +122,13 @@ class CallPermit:
 
     @asynccontextmanager
     async def given_back(self) -> AsyncGenerator[None]:
-        """Give the permit back during the block, and wait for another one after it; not if the block raises."""
+        """Give the permit back during the block, and wait for another one after it; not if the block raises.
+
+        It is kept if too many calls wait already.
+        """
+        if not self._permits.may_pause(self._upstream, self._principal):
+            yield
+            return
         self._is_paused = True
         self._permits.begin_pause(self._upstream, self._principal)
         try:

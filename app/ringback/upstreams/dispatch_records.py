@@ -18,6 +18,9 @@ SLOW_SECONDS: Final = 1.0
 """A wait for a connection or a session is recorded after this time: most end earlier, and a record costs two commits."""
 DISPATCH_RECORD: Final = "ringback/dispatch_record"
 """The extension of a POST with the `DispatchRecord` of its tools/call. Other requests of a call have none."""
+WAITING_PRINCIPALS_MAX: Final = 256
+"""The calls of so many principals wait unsent beside those that run at an upstream. They hold sessions, of which there are as
+many more."""
 
 
 class DispatchRecord(Protocol):
@@ -28,7 +31,10 @@ class DispatchRecord(Protocol):
         ...
 
     async def wait_unsent(self, seconds: float) -> None:
-        """Wait after `record_unsent`. Other calls run at the upstream in the place of this one meanwhile."""
+        """Wait after `record_unsent`. Other calls run at the upstream in the place of this one meanwhile.
+
+        They do not if too many calls wait already, or those of `WAITING_PRINCIPALS_MAX` other principals.
+        """
         ...
 
     async def record_dispatch(self) -> None:

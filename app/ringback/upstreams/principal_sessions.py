@@ -8,7 +8,8 @@
 
     first call ──▶ opened ──▶ shared by the calls of the principal ──▶ idle ──▶ closed after a while, or for another principal
 
-The number of sessions is limited. When all are in use, calls of other principals wait.
+The number of sessions is limited. When all are in use, calls of other principals wait. Over HTTP no call waits so for one that
+waits after HTTP 429: as many more sessions as principals may have such calls are opened while the others are in use.
 """
 
 from collections.abc import AsyncGenerator
@@ -51,14 +52,19 @@ class PrincipalSessions:
         connect_timeout_seconds: float,
         accepts_elicitation: bool = False,
         sessions_max: int = SESSIONS_MAX,
+        spare_sessions: int = 0,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """`accepts_elicitation`: whether the sessions declare elicitation."""
+        """`accepts_elicitation`: whether the sessions declare elicitation.
+
+        `spare_sessions` more may be opened while `sessions_max` are in use.
+        """
         self._opener = opener
         self._accepts_elicitation = accepts_elicitation
         self._clock = clock
         self._connect_timeout_seconds = connect_timeout_seconds
         self._sessions_max = sessions_max
+        self._spare_sessions = spare_sessions
         self._idle_seconds = idle_seconds
         self._entries: dict[Principal, PrincipalSession] = {}
         """In order of last use."""
@@ -101,7 +107,7 @@ class PrincipalSessions:
         if len(self._entries) >= self._sessions_max:
             unused = next((principal for principal, entry in self._entries.items() if not entry.users), None)
             if unused is None:
-                return False
+                return len(self._entries) < self._sessions_max + self._spare_sessions
             self._close_entry(unused)
         return True
 

@@ -21,6 +21,7 @@ from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.clock import Clock
 from ringback.upstreams.call_session import CallSession, SessionSource
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
+from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 from ringback.upstreams.elicitation_router import CallOwner
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.handshake_order import get_later_probe
@@ -156,6 +157,7 @@ class SessionSelection:
             connect_timeout_seconds=self._connect_timeout_seconds,
             accepts_elicitation=accepts_elicitation,
             sessions_max=sessions_max,
+            spare_sessions=0 if self._is_stdio else WAITING_PRINCIPALS_MAX,
         )
 
 

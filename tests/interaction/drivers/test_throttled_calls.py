@@ -10,6 +10,8 @@ import pytest
 from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.principal import Principal
+from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
 from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
 from tests.support.engine import Engine
@@ -32,9 +34,17 @@ class RefusedTool:
 
     def __init__(self) -> None:
         self.refusals = 0
+        self._changed = asyncio.Event()
+
+    async def wait_until_refused(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.refusals < count:
+                self._changed.clear()
+                await self._changed.wait()
 
     async def __call__(self, message: dict[str, Any], send: Send) -> None:  # noqa: ARG002 - the names of an override
         self.refusals += 1
+        self._changed.set()
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
 
@@ -93,6 +103,28 @@ async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other
     assert {call.outcome for call in ended} == {CallOutcome.RESULT}
     assert refused.refusals <= 4, "its queued calls would be refused, too"
     assert phases[CallPhase.QUEUED] >= 8
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_other_principals(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=3600, longest_seconds=3600))
+    stage, refused = ControlledUpstream(), RefusedTool()
+    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    throttled = [make_call_to(engine, "steps", principal=Principal(name)) for name in ("carol", "dave")]
+    other = make_call_to(engine, "echo", principal=BOB)
+    await engine.insert_calls(*throttled)
+
+    async with serving(OverriddenResponses(app, {"tool:steps": refused})) as server:
+        upstream = replace(make_http_config(server.url), max_concurrent=2, isolation=Isolation.PRINCIPAL)
+        async with running_runner(engine, upstream):
+            await refused.wait_until_refused(len(throttled))
+            await engine.insert_calls(other)
+            (ended,) = await engine.wait_until_final(other)
+
+    assert ended.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")

@@ -14,15 +14,17 @@ from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.follow_ups import FollowUps
 from ringback.notifier.leasing import LeasedBatch
 from ringback.notifier.payload import BODY_BYTES_MAX
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import OffsetClock
-from tests.support.engine import Engine, running_dispatcher, wait_until
+from tests.support.engine import Engine, insert_dispatched_call, running_dispatcher, wait_until
 from tests.support.examples import BOB
 from tests.support.scripted_receiver import ScriptedReceiver
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FailingStore, StoreWithWaitingUnits
 
 # -- many at once -----------------------------------------------------------------------------------------------------------
@@ -167,6 +169,35 @@ async def test_large_bodies_of_one_principal_are_in_flight_up_to_a_limit_and_tho
             await wait_until(lambda: wait_for_post(crowd))
             crowd.release_one()
         await wait_until_all_delivered(engine, *large)
+
+
+async def test_the_bodies_of_one_event_for_many_webhooks_count_while_its_deliveries_are_inserted(
+    engine: Engine,
+) -> None:
+    """The first attempts begin at the commit, all of them together."""
+    crowd = BlockingReceiver()
+    webhooks = [make_verified_webhook(url=f"https://{number}.example/") for number in range(6)]
+    await engine.insert_webhooks(*webhooks)
+    call = await insert_dispatched_call(engine, make_call())
+    end = LeasedCompletion(
+        call_id=call.id,
+        principal=call.principal,
+        lease_token=call.lease_token or "",
+        completion=COMPLETED_RESULT,
+        progress=None,
+    )
+
+    async with running_dispatcher(engine.make_dispatcher(crowd, principal_body_bytes_max=1)):
+        await commit_several_times(engine)
+        await engine.make_completion_batcher().finish_call(end)
+        await wait_until(lambda: wait_for_post(crowd))
+        await commit_several_times(engine)
+        assert len(crowd.waiting) == 1
+        for _ in webhooks:
+            await wait_until(lambda: wait_for_post(crowd))
+            crowd.release_one()
+        await wait_until_all_delivered(engine, *await engine.read_deliveries())
+        assert len(await engine.read_deliveries()) == len(webhooks)
 
 
 async def test_no_more_attempts_are_in_flight_than_the_service_allows(engine: Engine) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.admission import AdmissionGate
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.storage.postgres import driver
@@ -64,11 +65,20 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
     assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
 
 
+class ConflictInEachRun(RowsLocked):
+    """Six deadlocks in a row: some tenths of a second, where a locked row takes ten seconds."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, waited_seconds=0.5)
+
+
 @pytest.mark.requirement("R27")
+@pytest.mark.parametrize("error", [StoreUnavailable, ConflictInEachRun])
 async def test_an_attempt_that_the_store_refused_is_written_down_within_its_lease_and_not_made_again(
-    engine: Engine, unsteady: FailingStore
+    engine: Engine, unsteady: FailingStore, error: type[StoreUnavailable]
 ) -> None:
     """A failover of some seconds had each callback in flight sent twice, a minute later."""
+    unsteady.error = error
     delivery = await make_due_delivery(engine)
     mailman = ScriptedReceiver(204)
 

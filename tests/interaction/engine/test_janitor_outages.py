@@ -1,7 +1,7 @@
 """An outage that the janitor itself meets in its units: no holder could extend a lease meanwhile, so none is dead."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig, Retention
 from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS
+from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.events import SqlEvents
 from tests.support.builders import make_call, make_event, make_webhook
 from tests.support.clock import START, FakeClock
@@ -205,3 +206,27 @@ async def test_a_task_that_is_too_slow_with_many_rows_handles_fewer_until_it_suc
         fake_clock.advance(SLOW_TASK_REST_SECONDS)
 
     assert (limits, await still.read_events()) == ([200, 100, 50], [])
+
+
+async def test_a_task_with_a_smaller_batch_of_its_own_handles_half_of_it_after_one_turn_that_was_too_slow(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = make_call(deadline_at=START)
+    await still.insert_calls(call)
+    fake_clock.advance(DEAD_AFTER_SECONDS)
+    find_past_deadline, limits = SqlCallQueue.find_past_deadline, list[int]()
+
+    async def find_slowly(self: SqlCallQueue, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
+        limits.append(limit)
+        if limit > 30:
+            fake_clock.advance(STATEMENT_SECONDS)
+            raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")
+        return await find_past_deadline(self, now=now, grace_end=grace_end, limit=limit)
+
+    monkeypatch.setattr(SqlCallQueue, "find_past_deadline", find_slowly)
+    janitor = still.make_janitor(batch_size=200)
+    for _ in range(2):
+        await janitor.run_once()
+        fake_clock.advance(SLOW_TASK_REST_SECONDS)
+
+    assert (limits, (await still.read_call(call)).is_final) == ([50, 25], True)

@@ -77,8 +77,9 @@ async def test_only_a_client_that_can_elicit_is_asked_for_the_input_of_a_resourc
                 await session.request("resources/read", READ)
 
 
+@pytest.mark.parametrize("is_name", [False, True])
 async def test_a_large_resource_counts_as_unread_with_the_objects_that_its_response_is_made_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_name: bool
 ) -> None:
     """It counted once and was held twice, so the limit of unread responses was half of what a client could hold."""
     counts: list[int] = []
@@ -91,10 +92,11 @@ async def test_a_large_resource_counts_as_unread_with_the_objects_that_its_respo
 
     monkeypatch.setattr(UnreadResponses, "reserve_bytes", count_bytes)
     text = "x" * LARGE_RESPONSE_BYTES
-    result: Json = {"resultType": "complete", "contents": [{"uri": "book://1", "text": text}]}
+    content: Json = {"text": "", "_meta": {text: 1}} if is_name else {"text": text}
+    result: Json = {"resultType": "complete", "contents": [{"uri": "book://1"} | content]}
     async with open_gateway(tmp_path, {"resources/read": respond_with_result(result)}) as (http, url):
         returned = await ModernClient(http, url).request("resources/read", READ)
-    assert returned["contents"][0]["text"] == text
+    assert returned["contents"] == result["contents"]
     assert sum(counts) >= PARSED_COPIES * len(text)
 
 

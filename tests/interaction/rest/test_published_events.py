@@ -12,6 +12,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.json_size import estimate_decoded_bytes
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.rate_limiter import RateLimit
+from ringback.services.events import event_types
 from ringback.services.events.event_publishing import DATA_BYTES_MAX, PublishedEvent
 from ringback.services.events.event_types import PUBLISHED_TYPES_MAX, SCHEMAS_BYTES_MAX
 from ringback.services.limits import schema_checks
@@ -291,6 +292,21 @@ async def test_the_schemas_of_all_types_together_are_bounded_and_events_without_
     assert (await declare(alice, "order.n0", payload_schema={})).status_code == 200
     assert (await declare(alice, "order.n1", payload_schema=large)).status_code == 200
     assert (await alice.post("/v1/events", json=PAID)).status_code == 201
+
+
+async def test_a_schema_can_become_simpler_although_all_together_are_above_the_bound(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a principal that declared them before there was a bound."""
+    large: dict[str, Any] = {"default": [{}] * 100}
+    smaller: dict[str, Any] = {"default": [{}] * 50}
+    for number in range(2):
+        assert (await declare(alice, f"order.n{number}", payload_schema=large)).status_code == 201
+    monkeypatch.setattr(event_types, "SCHEMAS_BYTES_MAX", 1_000)
+
+    assert (await declare(alice, "order.n0", payload_schema=large, description="Paid.")).status_code == 200
+    assert (await declare(alice, "order.n0", payload_schema=smaller)).status_code == 200
+    assert (await declare(alice, "order.n0", payload_schema=large)).status_code == 429
 
 
 async def test_events_of_a_session_reach_the_webhooks_of_that_session_only(

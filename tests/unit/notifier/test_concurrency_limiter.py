@@ -195,6 +195,18 @@ def test_a_principal_whose_attempts_have_too_large_bodies_has_no_permits_at_any_
     assert not limiter.release_permit(first), "there was room before"
 
 
+def test_the_body_of_a_delivery_that_was_not_inserted_counts_no_more() -> None:
+    limiter, webhook = ConcurrencyLimiter(ConcurrencyLimits(principal_body_bytes_max=1_000)), make_verified_webhook()
+    permit = limiter.acquire_permit(webhook, HERE, now=START)
+    counted = limiter.count_body(permit, b"x" * 1_000)
+    assert available_permits(limiter, webhook) == 0
+
+    limiter.discount_body(counted)
+    limiter.cancel_permit(webhook, permit)
+
+    assert (available_permits(limiter, webhook) > 0, limiter.in_flight) == (True, 0)
+
+
 # -- pace -------------------------------------------------------------------------------------------------------------------
 
 

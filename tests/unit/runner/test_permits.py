@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from ringback.domain.principal import Principal
-from ringback.runner.permits import CallPermit, Permits
+from ringback.runner.permits import PAUSED_CALLS_MAX, CallPermit, Permits
+from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 from tests.support.builders import make_call
 from tests.support.examples import ALICE, BOB
 
@@ -155,3 +156,22 @@ async def test_a_call_returns_once_its_upstream_may_run_more_calls() -> None:
     await waiting
 
     assert node.free == 0
+
+
+async def test_beyond_a_number_of_principals_a_call_waits_with_its_permit_unless_its_principal_has_one_that_waits() -> (
+    None
+):
+    node = Node(capacity=WAITING_PRINCIPALS_MAX + 3)
+    principals = [Principal(f"p{number}") for number in range(WAITING_PRINCIPALS_MAX)]
+    waiting = [pause(node.start_call(principal), asyncio.Event()) for principal in (*principals, ALICE, principals[0])]
+    await run_steps()
+
+    assert (len(waiting), node.free) == (node.capacity - 1, node.capacity - 1)
+
+
+async def test_beyond_a_number_of_calls_one_waits_with_its_permit_whoever_they_are_of() -> None:
+    node = Node(capacity=PAUSED_CALLS_MAX + 2)
+    waiting = [pause(node.start_call(), asyncio.Event()) for _ in range(PAUSED_CALLS_MAX + 1)]
+    await run_steps()
+
+    assert (len(waiting), node.free) == (node.capacity - 1, node.capacity - 1)

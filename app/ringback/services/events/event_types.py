@@ -274,7 +274,7 @@ class EventTypes:
 async def save_event_type(
     tx: Transaction, principal: Principal, declaration: EventTypeDeclaration, *, replaces: bool = True
 ) -> PublishedEventType:
-    """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`, and for schemas above `SCHEMAS_BYTES_MAX`."""
+    """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`, and for a larger schema above `SCHEMAS_BYTES_MAX`."""
     known = await tx.event_types.get(principal, declaration.name)
     if known is not None and not replaces:
         return known
@@ -292,7 +292,8 @@ async def save_event_type(
     )
     if known is not None and replace(saved, updated_at=known.updated_at) == known:
         return known
-    await _require_room(tx, saved)
+    if known is None or _decoded_bytes(saved) > _decoded_bytes(known):
+        await _require_room(tx, saved)
     await tx.event_types.save(saved)
     return saved
 
@@ -307,8 +308,7 @@ async def _require_room(tx: Transaction, saved: PublishedEventType) -> None:
             quota="event_types",
             limit=PUBLISHED_TYPES_MAX,
         )
-    sizes = [json_size.estimate_decoded_bytes(jsontext.dumps(each.payload_schema)) for each in (*others, saved)]
-    if sum(sizes) > SCHEMAS_BYTES_MAX and saved.payload_schema != ANY_OBJECT:
+    if sum(map(_decoded_bytes, (*others, saved))) > SCHEMAS_BYTES_MAX and saved.payload_schema != ANY_OBJECT:
         raise QuotaExceeded(
             "Your payload_schemas together have too many values. Declare simpler ones, or remove an event type: "
             "DELETE /v1/event-types/NAME",
@@ -316,6 +316,11 @@ async def _require_room(tx: Transaction, saved: PublishedEventType) -> None:
             quota="payload_schema_bytes",
             limit=SCHEMAS_BYTES_MAX,
         )
+
+
+def _decoded_bytes(published: PublishedEventType) -> int:
+    """The memory that its schema takes."""
+    return json_size.estimate_decoded_bytes(jsontext.dumps(published.payload_schema))
 
 
 def _warn_of_change(known: PublishedEventType | None, declared: PublishedEventType) -> str | None:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, cast
 
 from ringback.domain.call import Call
@@ -206,14 +207,14 @@ def reserve_parsed_answer(state: MutableMapping[str, Any], principal: Principal,
 
 
 def _count_characters(value: Any) -> int:
-    """Of all texts in a JSON value: what is large is text."""
+    """Of all texts and names in a JSON value: what is large is text."""
     count, left = 0, [value]
     while left:
         each = left.pop()
         if isinstance(each, str):
             count += len(each)
         elif isinstance(each, dict):
-            left.extend(cast("dict[str, Any]", each).values())
+            left.extend(chain.from_iterable(cast("dict[str, Any]", each).items()))
         elif isinstance(each, list):
             left.extend(cast("list[Any]", each))
     return count
