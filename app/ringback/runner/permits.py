@@ -44,6 +44,10 @@ class Permits:
     def count_free(self, upstream: str) -> int:
         return self._get_capacity().get(upstream, 0) - self._in_use[upstream]
 
+    def count_in_use(self) -> int:
+        """Of all upstreams together."""
+        return self._in_use.total()
+
     def take(self, upstream: str, calls: int) -> None:
         self._in_use[upstream] += calls
 
