@@ -60,6 +60,16 @@ async def test_the_doctor_describes_the_server_and_shows_no_password(
     assert findings["sealed data"]["ok"]
 
 
+async def test_the_doctor_leaves_an_empty_database_empty(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made the tables, and `ringback restore` refuses a database that has some."""
+    output = await run_command(site, monkeypatch, "doctor", "--json")
+
+    findings = {finding["about"]: finding for finding in json.loads(output)}
+    assert findings["database"]["ok"]
+    assert findings["database schema"]["detail"].startswith("version 0 of ")
+    assert (await inspect_server(site.cluster.database_url)).schema_applied == 0
+
+
 async def test_a_node_with_another_key_of_the_same_id_does_not_start_and_the_doctor_says_so(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

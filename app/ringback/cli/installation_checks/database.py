@@ -92,6 +92,9 @@ async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]
         server = await inspect_server(settings.database_url)
         if server.is_standby:
             return [key, *describe_server(server, now=SystemClock().wall_time())]
+        if server.schema_applied < server.schema_known:  # opening it would migrate it, and a restore needs an empty one
+            reachable = Finding("database", True, f"{shown} is reachable")
+            return [reachable, *describe_server(server, now=SystemClock().wall_time()), key]
         async with open_shared_store(settings) as store:
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
@@ -108,7 +111,7 @@ def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
     """`now` is this machine's wall time."""
     schema = f"version {server.schema_applied} of {server.schema_known}"
     if server.schema_applied < server.schema_known:
-        schema += "; the next start of a node, or `ringback migrate`, applies the rest"
+        schema += "; the next start of a node, or `ringback migrate`, applies the rest. The doctor reads no further until then"
     return [
         _check_server_kind(server),
         Finding("database schema", True, schema),
