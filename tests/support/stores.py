@@ -72,7 +72,7 @@ class FailingStore(StoreWrapper):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.refusals = 0
-        self.error: type[Exception] = StoreUnavailable
+        self.error: Callable[[str], Exception] = StoreUnavailable
         self.refused = 0
         """The number of writes that it has refused."""
 

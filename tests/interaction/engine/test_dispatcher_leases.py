@@ -1,6 +1,7 @@
 """An attempt counts only under the lease it was made with, and one that was not written down is made again."""
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
 
@@ -65,17 +66,15 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
     assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
 
 
-class ConflictInEachRun(RowsLocked):
+def conflict_in_each_run(detail: str) -> RowsLocked:
     """Six deadlocks in a row: some tenths of a second, where a locked row takes ten seconds."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, waited_seconds=0.5)
+    return RowsLocked(detail, waited_seconds=0.5)
 
 
 @pytest.mark.requirement("R27")
-@pytest.mark.parametrize("error", [StoreUnavailable, ConflictInEachRun])
+@pytest.mark.parametrize("error", [StoreUnavailable, conflict_in_each_run])
 async def test_an_attempt_that_the_store_refused_is_written_down_within_its_lease_and_not_made_again(
-    engine: Engine, unsteady: FailingStore, error: type[StoreUnavailable]
+    engine: Engine, unsteady: FailingStore, error: Callable[[str], StoreUnavailable]
 ) -> None:
     """A failover of some seconds had each callback in flight sent twice, a minute later."""
     unsteady.error = error
