@@ -290,7 +290,7 @@ async def test_a_network_that_drops_all_connections_costs_one_timeout_and_not_on
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A router that lost its state resets nothing: an idle connection looks open until a unit has waited on it in vain."""
-    monkeypatch.setitem(driver.connect.__kwdefaults__ or {}, "answer_timeout_seconds", 4.0)
+    monkeypatch.setitem(driver.connect.__kwdefaults__ or {}, "answer_timeout_seconds", 1.0)
     address = database_pool().address
     async with asyncio.timeout(WAIT_SECONDS), running_tcp_proxy(urlsplit(address.network_url).port or 5432) as proxy:
         node_url = address.tcp_url(urlsplit(url).path.lstrip("/"), port=proxy.port)
