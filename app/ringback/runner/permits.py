@@ -22,8 +22,6 @@ from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 
 PAUSED_DIVISOR: Final = 4
 """Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
-
-
 PAUSED_CALLS_MAX: Final = 1_000
 """Calls that wait without a permit for one upstream: it may refuse those of all principals. Each is in memory, and with
 `isolation: call` it holds a session."""
