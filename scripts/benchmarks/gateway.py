@@ -1,9 +1,10 @@
 """The cost of the gateway: a fast tool through it, compared with a direct call, in both eras.
 
-The upstream is another process; client and gateway share this one. Calls run one after the other, so that they do not compete
-for a core. The tool returns the time of its end, which separates the request's time from the response's. Units of work of the
-store are timed, because every call is committed before it is dispatched. The CPU time is that of client and gateway together,
-and varies less than the latency on a machine that others use too.
+A proxy that stores nothing (`sdk_proxy`) is measured beside it, which separates the cost of a second hop from Ringback's own.
+The upstream is another process; client, gateway and proxy share this one. Calls run one after the other, so that they do not
+compete for a core. The tool returns the time of its end, which separates the request's time from the response's. Units of work
+of the store are timed, because every call is committed before it is dispatched. The CPU time is that of client and gateway
+together, and varies less than the latency on a machine that others use too.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from scripts.benchmarks.measurement import (
     print_progress,
     summary,
 )
+from scripts.benchmarks.sdk_proxy import sdk_proxy
 from scripts.ports import free_port
 
 Era = Literal["legacy", "2026-07-28"]
@@ -104,7 +106,8 @@ class CallTimings:
 
 
 Round = Mapping[tuple[Era, str], CallTimings]
-DIRECT, GATEWAY_VARIANT = "direct", "gateway"
+DIRECT, GATEWAY_VARIANT, PROXY = "direct", "gateway", "proxy"
+VARIANTS: Final = (DIRECT, GATEWAY_VARIANT, PROXY)
 
 
 async def gateway(*, rounds: int, seconds: float) -> Json:
@@ -120,10 +123,9 @@ async def gateway(*, rounds: int, seconds: float) -> Json:
         async with AsyncExitStack() as stack:
             upstream = await stack.enter_async_context(_upstream())
             through = await stack.enter_async_context(_ringback(folder, upstream, wrap_store))
-            done = [
-                await _round({DIRECT: upstream, GATEWAY_VARIANT: through}, number, rounds, seconds)
-                for number in range(rounds)
-            ]
+            proxies = {era: await stack.enter_async_context(sdk_proxy(upstream, era)) for era in ERAS}
+            urls = {era: {DIRECT: upstream, GATEWAY_VARIANT: through, PROXY: proxies[era]} for era in ERAS}
+            done = [await _round(urls, number, rounds, seconds) for number in range(rounds)]
         calls = sum(
             WARM_UP + len(turn.whole)
             for each in done
@@ -150,23 +152,21 @@ def _name(era: Era) -> str:
 def _compared(done: Sequence[Round], era: Era) -> Json:
     """The ratios of paired turns, then their times."""
     return {
-        **{
-            f"{label}_ratio": summary(
-                [
-                    percentile(each[era, GATEWAY_VARIANT].whole, share) / percentile(each[era, DIRECT].whole, share)
-                    for each in done
-                ],
-                2,
-            )
-            for label, share in (("p50", 0.50), ("p99", 0.99))
-        },
+        "p50_ratio": _ratio(done, era, GATEWAY_VARIANT, DIRECT, 0.50),
+        "p99_ratio": _ratio(done, era, GATEWAY_VARIANT, DIRECT, 0.99),
+        "proxy_p50_ratio": _ratio(done, era, PROXY, DIRECT, 0.50),
+        "p50_ratio_to_proxy": _ratio(done, era, GATEWAY_VARIANT, PROXY, 0.50),
         "cpu_ms_per_call": {
-            variant: summary([_cpu_ms_per_call(each[era, variant]) for each in done], 2)
-            for variant in (DIRECT, GATEWAY_VARIANT)
+            variant: summary([_cpu_ms_per_call(each[era, variant]) for each in done], 2) for variant in VARIANTS
         },
-        DIRECT: latency_ms([each[era, DIRECT].whole for each in done]),
-        GATEWAY_VARIANT: latency_ms([each[era, GATEWAY_VARIANT].whole for each in done]),
+        **{variant: latency_ms([each[era, variant].whole for each in done]) for variant in VARIANTS},
     }
+
+
+def _ratio(done: Sequence[Round], era: Era, variant: str, base: str, share: float) -> Json:
+    return summary(
+        [percentile(each[era, variant].whole, share) / percentile(each[era, base].whole, share) for each in done], 2
+    )
 
 
 def _cpu_ms_per_call(turn: CallTimings) -> float:
@@ -199,12 +199,12 @@ def _store_share(store: TimedStore, calls: int) -> Json:
     }
 
 
-async def _round(urls: Mapping[str, str], number: int, rounds: int, seconds: float) -> Round:
+async def _round(urls: Mapping[Era, Mapping[str, str]], number: int, rounds: int, seconds: float) -> Round:
     """Run every variant in turn; every other round in reverse order."""
-    variants: list[tuple[Era, str]] = [(era, variant) for era in ERAS for variant in urls]
+    variants: list[tuple[Era, str]] = [(era, variant) for era in ERAS for variant in VARIANTS]
     order = variants if number % 2 == 0 else variants[::-1]
     done: dict[tuple[Era, str], CallTimings] = {
-        (era, variant): await _turn(urls[variant], era, seconds) for era, variant in order
+        (era, variant): await _turn(urls[era][variant], era, seconds) for era, variant in order
     }
     times = "  ".join(f"{_name(era)} {variant} {_p50_ms(done[era, variant]):.2f} ms" for era, variant in variants)
     print_progress(f"round {number + 1} of {rounds}: {times}")
