@@ -12,7 +12,7 @@
                                ├─▶ clients                    ours | aiohttp | httpx | httpx2
                                ├─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly
                                │             └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
-                               ├─▶ gateway ──▶ sdk_proxy      a fast tool through /mcp/NAME | directly | a proxy that stores nothing
+                               ├─▶ gateway ──▶ sdk_proxy      a fast tool through /mcp/NAME | directly | a proxy without a store
                                ├─▶ full_loop                  POST /v1/calls → tool → callback | the same by naive_service
                                ├─▶ tracing                    traces exported or not, in the same loop
                                ├─▶ sealing                    RINGBACK_SEAL=all | =secrets, in the same loop

@@ -124,7 +124,9 @@ async def gateway(*, rounds: int, seconds: float) -> Json:
             upstream = await stack.enter_async_context(_upstream())
             through = await stack.enter_async_context(_ringback(folder, upstream, wrap_store))
             proxies = {era: await stack.enter_async_context(sdk_proxy(upstream, era)) for era in ERAS}
-            urls = {era: {DIRECT: upstream, GATEWAY_VARIANT: through, PROXY: proxies[era]} for era in ERAS}
+            urls: Mapping[Era, Mapping[str, str]] = {
+                era: {DIRECT: upstream, GATEWAY_VARIANT: through, PROXY: proxies[era]} for era in ERAS
+            }
             done = [await _round(urls, number, rounds, seconds) for number in range(rounds)]
         calls = sum(
             WARM_UP + len(turn.whole)

@@ -48,10 +48,13 @@ async def test_a_log_that_grew_beside_a_long_reader_is_cut_when_it_begins_anew(s
         await store.write(write_much)
         assert log.stat().st_size > 2 * LOG_BYTES_MAX
 
-    for _ in range(2):
-        await store.write(reserve)
+    async with asyncio.timeout(60):  # the checkpointer may be copying: then this commit leaves the log to the next one
+        while count_bytes(log) > LOG_BYTES_MAX:
+            await store.write(reserve)
 
-    assert log.stat().st_size <= LOG_BYTES_MAX
+
+def count_bytes(path: Path) -> int:
+    return path.stat().st_size
 
 
 async def write_much(tx: Transaction) -> None:

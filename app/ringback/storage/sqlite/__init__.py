@@ -22,6 +22,7 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     group_commit     the left side of the drawing
     group_queue      which waiting units form the next group: those that start calls first
     commit_counter   COMMIT, its count, and whether any commits are missing at a start
+    checkpointer     copies pages of the log into the file, so that commits need not
     read_pool        the connections of scan
     transaction      what a unit of work sees: the row classes of `storage.rows`
     unit_of_work     runs a unit

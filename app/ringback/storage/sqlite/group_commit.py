@@ -71,6 +71,7 @@ class GroupCommit:
         notify: Callable[[Iterable[str]], None],
         commits: CommitCounter,
         integrity: DatabaseIntegrity,
+        note_commit: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._open_statements = statements_on(connection)
@@ -80,6 +81,7 @@ class GroupCommit:
         self._notify = notify
         self._commits = commits
         self._integrity = integrity
+        self._note_commit = note_commit
         self._logged_failure: str | None = None
         """Why the last group was rolled back, if the log says so and no later group has written."""
         self._waiting = GroupQueue()
@@ -270,7 +272,10 @@ class GroupCommit:
             log.error("store.group_rolled_back", extra={"units": len(group), "reason": reason}, exc_info=bug)
 
     def _note_success(self, *, wrote: bool) -> None:
-        if wrote and self._logged_failure is not None:
+        if not wrote:
+            return
+        self._note_commit()
+        if self._logged_failure is not None:
             self._logged_failure = None
             log.info("store.written_again")
 

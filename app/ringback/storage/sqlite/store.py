@@ -17,6 +17,7 @@ from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
+from ringback.storage.sqlite.checkpointer import Checkpointer
 from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_missing_commits
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.group_commit import GroupCommit
@@ -41,6 +42,7 @@ class _OpenDatabase:
     reader: sqlite3.Connection
     open_reader_statements: Callable[[str], Statements]
     pool: ReadPool
+    checkpointer: Checkpointer
     resources: ExitStack
 
 
@@ -93,15 +95,16 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
+                checkpointer = Checkpointer(stack.enter_context(closing(self._open_reader())))
                 commits = CommitCounter(writer, trust=self._integrity, lock=lock)
                 self._integrity.record_files()
             except sqlite3.Error as error:
                 self._integrity.record_error(error)
                 raise (self._integrity.failure or database.explain_opening(error, self._path)) from error
-            group_commit = self._build_group_commit(writer, commits)
+            group_commit = self._build_group_commit(writer, commits, checkpointer)
             pool = ReadPool(readers, sealer=self._sealer)
             self._open_database = _OpenDatabase(
-                group_commit, writer, reader, statements_on(reader), pool, stack.pop_all()
+                group_commit, writer, reader, statements_on(reader), pool, checkpointer, stack.pop_all()
             )
             self._is_exclusive = exclusive
 
@@ -111,7 +114,9 @@ class SqliteStore:
             require_upgraded(read_schema_state(connection, migrations))
         apply_migrations(connection, migrations, now=self._clock.now())
 
-    def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:
+    def _build_group_commit(
+        self, writer: sqlite3.Connection, commits: CommitCounter, checkpointer: Checkpointer
+    ) -> GroupCommit:
         return GroupCommit(
             writer,
             clock=self._clock,
@@ -120,6 +125,7 @@ class SqliteStore:
             notify=self._signals.notify,
             commits=commits,
             integrity=self._integrity,
+            note_commit=checkpointer.note_commit,
         )
 
     @contextmanager
@@ -138,6 +144,7 @@ class SqliteStore:
             with opened.resources:
                 await opened.pool.close()
                 await opened.group_commit.close()
+                await opened.checkpointer.close()
                 if self._is_exclusive and self._integrity.failure is None:
                     mark_complete(opened.writer)
 

@@ -1,0 +1,60 @@
+"""Copies the pages of the -wal file into the database file, in a thread of its own, a second after they were written.
+
+SQLite copies them within a commit once the log has 64 MB (`checkpoint_rarely`), and while a reader keeps an older state it
+tries again in each commit. All writers wait meanwhile: for 0.5 to 1.9 s beside the hostile clients of `scripts/soak`, and for
+0.3 s at most with this thread (measured). Such a commit has only the last second's pages to copy. It is still needed, because
+the log begins anew only if a commit finds no newer pages and no readers.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
+
+INTERVAL_SECONDS: Final = 1.0
+"""From a commit to the copy of its pages. Pages that change with every commit are copied once in this time."""
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Used on the event loop. After the first commit, only its thread uses the connection."""
+
+    def __init__(self, connection: sqlite3.Connection, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._connection = connection
+        self._interval_seconds = interval_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-checkpoint")
+        self._planned: asyncio.TimerHandle | None = None
+
+    def note_commit(self) -> None:
+        """Plan a copy, unless one is planned or running. Pages that come during a copy are left to the next one."""
+        if self._planned is None:
+            loop = asyncio.get_running_loop()
+            self._planned = loop.call_later(self._interval_seconds, self._begin_copy, loop)
+
+    async def close(self) -> None:
+        """Wait for the copy that runs, so that the connection can be closed. Call it after the last commit."""
+        if self._planned is not None:
+            self._planned.cancel()
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _begin_copy(self, loop: asyncio.AbstractEventLoop) -> None:
+        def copy() -> None:
+            self._copy_pages()
+            loop.call_soon_threadsafe(self._end_copy)
+
+        self._thread.submit(copy)
+
+    def _end_copy(self) -> None:
+        self._planned = None
+
+    def _copy_pages(self) -> None:
+        """Copy what no reader's older state forbids. After a failure, such as a full disk, the pages are still in the log."""
+        try:
+            self._connection.execute(SESSION_STATEMENTS["sync_every_commit"])
+            self._connection.execute(SESSION_STATEMENTS["move_log_into_file"]).fetchall()
+        except sqlite3.Error as error:
+            log.debug("store.log_not_copied", extra={"reason": str(error)})
