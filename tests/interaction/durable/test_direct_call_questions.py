@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ringback.backoff import Backoff
 from ringback.client.durable import CallCancelled, CallFailed, InputRequired
+from ringback.client.durable.direct import rounds
 from tests.support.durable_calls import calling, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
@@ -80,6 +82,19 @@ async def test_questions_of_a_task_reach_the_join_and_are_answered_by_another_ca
         assert task.answers == {"sure": ACCEPTED_ANSWER}
         task.complete_task("done")
         assert await make_caller().join_call_tool(handle) == text_result("done")
+
+
+async def test_a_tool_that_needs_time_in_more_than_a_hundred_rounds_ends_with_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "ROUND_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=0.0))
+    upstream = TaskUpstream(rounds=rounds.ROUNDS_MAX + 1)
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await request_call(caller, "moment")
+        result = await caller.join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
+
+    assert (result is not None, len(upstream.requests)) == (True, rounds.ROUNDS_MAX + 2)
 
 
 async def test_questions_before_the_result_are_answered_in_rounds(tmp_path: Path) -> None:
