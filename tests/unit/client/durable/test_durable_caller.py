@@ -346,6 +346,26 @@ async def test_options_that_are_not_json_are_refused_and_nothing_is_stored(optio
         assert list(await caller.list_calls()) == []
 
 
+async def test_a_list_of_many_calls_in_memory_lets_other_tasks_run_between_its_pages(caller: DurableCaller) -> None:
+    for _ in range(40):
+        await caller.request_call_tool("echo", upstream="git")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await asyncio.sleep(0)
+    before = turns
+    listed = await caller.list_calls()
+    counting.cancel()
+
+    assert (len(listed), turns > before) == (40, True)
+
+
 async def test_a_listed_call_has_the_ids_of_its_request() -> None:
     async with create_caller(start_or_read) as caller:
         await caller.request_call_tool(
