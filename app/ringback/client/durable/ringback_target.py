@@ -1,5 +1,6 @@
 """Calls on a Ringback service, over its REST API. The service runs the call; this process only waits for its events."""
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -26,6 +27,8 @@ from ringback.client.problems import (
     UnexpectedAnswer,
 )
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
+
+log = logging.getLogger(__name__)
 
 _PROGRESS_EVENT: Final = "call.progress"
 _REPEATABLE: Final = "The start may be repeated safely: join the handle."
@@ -67,6 +70,8 @@ class RingbackTarget:
                 if not self._may_pass(error):
                     raise
                 failures += 1
+                if failures == 1:
+                    log.warning("The call %s cannot be followed now, and is tried again: %s", call.handle.id, error)
                 asked = getattr(error, "retry_after_seconds", None) or 0.0
                 pause = max(RETRY_BACKOFF.pause_seconds(failures), asked)
                 await call.clock.sleep(min(pause, RETRY_BACKOFF.longest_seconds))

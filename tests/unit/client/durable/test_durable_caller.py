@@ -85,9 +85,11 @@ async def test_a_start_that_only_a_proxy_answered_is_unknown_and_its_handle_star
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/calls/{}", "/v1/calls/{}/result"])
-async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(path: str) -> None:
+async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """As with `events(follow=True)`: the call goes on, and so does the join of the service that has answered before."""
-    pages = [httpx.Response(404, html="<h1>default backend</h1>"), httpx.Response(500, html="<h1>Oops</h1>")]
+    pages = [httpx.Response(status, html="<h1>default backend</h1>") for status in (404, 500, 200)]
     has_ended = False
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -108,6 +110,7 @@ async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(
         assert await caller.join_call_tool(handle) == RESULT
 
     assert pages == []
+    assert f"The call {handle.id} cannot be followed now, and is tried again" in caplog.text
 
 
 async def test_a_response_that_is_not_ringback_s_ends_a_join_whose_service_has_never_answered_here() -> None:
