@@ -32,6 +32,8 @@ async def wait_for_end(
             while not runner.has_ended:
                 await join.wait_for_change()
                 await emit_progress(join, on_progress)
+                if not runner.has_ended:
+                    runner.ensure_running()  # a question ends a run, and may be answered while the callback is busy
     except TimeoutError:
         if not scope.expired():
             raise
