@@ -84,6 +84,26 @@ async def test_questions_of_a_task_reach_the_join_and_are_answered_by_another_ca
         assert await make_caller().join_call_tool(handle) == text_result("done")
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_questions_of_a_task_that_another_client_has_answered_are_not_raised_again(
+    tmp_path: Path,
+    ends: bool,  # noqa: FBT001
+) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await request_call(make_caller(), "work", accepts_input=True)
+        task = upstream.tasks["task-1"]
+        task.request_input("sure")
+        for _ in range(2):
+            with pytest.raises(InputRequired, match="sure"):
+                await make_caller().join_call_tool(handle)
+
+        task.complete_task("done") if ends else task.set_state(status="working")
+        joined = await make_caller().join_call_tool(handle, timeout_seconds=WAIT_SECONDS if ends else 0.5)
+
+        assert joined == (text_result("done") if ends else None)
+
+
 async def test_a_tool_that_needs_time_in_more_than_a_hundred_rounds_ends_with_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,14 @@ class CallRunner:
             self._user_count -= 1
             self._release_if_idle()
 
-    async def forget_login_request(self) -> None:
+    async def begin_join(self) -> None:
+        """Follow the call from now on. Questions in its record may have been answered elsewhere, such as in the dashboard."""
+        await self._forget_login_request()
+        if self.call.record.completion is None and self.call.record.input_requests:
+            await self._target.check_questions(self.call)
+        self.ensure_running()
+
+    async def _forget_login_request(self) -> None:
         """Forget that the server required a login, because no answer here says when it is done. The next request finds out."""
         record = self.call.record
         if record.completion is None and LOGIN_REQUEST_KEY in record.input_requests:

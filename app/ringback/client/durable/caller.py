@@ -251,9 +251,6 @@ class DurableCaller:
         async with self._runners.using(handle) as runner:
             with runner.call.join() as join:
                 await emit_progress(join, on_progress)
-                if timeout_seconds != 0:
-                    await runner.forget_login_request()
-                    runner.ensure_running()
                 if await wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)
         if forget_on_timeout:

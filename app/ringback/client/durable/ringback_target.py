@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -85,6 +86,11 @@ class RingbackTarget:
             await self._start_call(call)  # the start may have arrived; with its key it is the same call
         if (position := _get_position(call)) is not None:
             await self._save_call(call, await self._client.cancel(position.call_id))
+
+    async def check_questions(self, call: LocalCall) -> None:
+        if (position := _get_position(call)) is not None:
+            with suppress(ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer):
+                await self._save_call(call, await self._client.call(position.call_id))
 
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         if (position := _get_position(call)) is not None:

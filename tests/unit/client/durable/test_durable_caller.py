@@ -15,6 +15,7 @@ from ringback.client.durable import (
     CallHandle,
     CallNotStarted,
     DurableCaller,
+    InputRequired,
     McpTarget,
     MemoryRequestState,
     RequestStateManager,
@@ -122,6 +123,47 @@ async def test_a_response_that_is_not_ringback_s_ends_a_join_whose_service_has_n
         async with create_caller(lambda _, page=page: page, state) as other:
             with pytest.raises(UnexpectedAnswer):
                 await other.join_call_tool(handle)
+
+
+@pytest.mark.parametrize("answered", [examples.FINISHED_CALL, CALL], ids=["ended", "working"])
+async def test_a_question_that_was_answered_elsewhere_is_not_raised_again(answered: dict[str, Any]) -> None:
+    """In the dashboard, for example. Every further join raised the question, and its answer was refused."""
+    found: list[Any] = [examples.INPUT_REQUIRED_CALL]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return STARTED
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, json=RESULT)
+        if request.url.path == "/v1/events":
+            found[:] = [examples.FINISHED_CALL]
+            return httpx.Response(200, json={"events": [], "cursor": "c", "truncated": True})
+        return httpx.Response(200, json=found[0])
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", accepts_input=True)
+        for _ in range(2):
+            with pytest.raises(InputRequired):
+                await caller.join_call_tool(handle)
+        found[:] = [answered]
+        assert await caller.join_call_tool(handle) == RESULT
+
+
+async def test_a_question_is_raised_also_while_the_service_does_not_answer() -> None:
+    is_down = False
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if is_down:
+            raise httpx.ConnectError("down", request=request)
+        return STARTED if request.method == "POST" else httpx.Response(200, json=examples.INPUT_REQUIRED_CALL)
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", accepts_input=True)
+        with pytest.raises(InputRequired):
+            await caller.join_call_tool(handle)
+        is_down = True
+        with pytest.raises(InputRequired):
+            await caller.join_call_tool(handle)
 
 
 class RefusedElsewhere(MemoryRequestState):

@@ -69,6 +69,8 @@ class FollowedTarget:
         await self.is_released.wait()
         await call.complete(Completion(outcome="result", result=RESULT))
 
+    async def check_questions(self, call: LocalCall) -> None: ...
+
     async def aclose(self) -> None: ...
 
 

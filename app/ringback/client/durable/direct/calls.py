@@ -121,6 +121,12 @@ class DirectCalls:
             case _:
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
 
+    async def check_questions(self, call: LocalCall) -> None:
+        position = call.record.position
+        if isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
+            with suppress(RequestFailed):
+                await self._run(call, lambda connection: tasks.read_task(connection, call, position))
+
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         position = call.record.position
         if isinstance(position, TaskPosition):
