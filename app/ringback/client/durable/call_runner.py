@@ -42,9 +42,11 @@ class CallRunner:
     @property
     def holds_connection(self) -> bool:
         """Whether the response to the request comes on a connection of this task, or the next round is about to be sent."""
-        position = self.call.record.position
-        is_streamed_here = self._has_begun_here and position is not None and position.kind == "stream"
-        return self.is_running and (self.call.has_lease or is_streamed_here or bool(self.call.record.input_responses))
+        record = self.call.record
+        kind = None if record.position is None else record.position.kind
+        is_streamed_here = self._has_begun_here and kind == "stream"
+        sends_next_round = kind == "mrtr" and not record.input_requests
+        return self.is_running and (self.call.has_lease or is_streamed_here or sends_next_round)
 
     @property
     def has_ended(self) -> bool:

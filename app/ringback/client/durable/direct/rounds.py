@@ -50,8 +50,8 @@ async def run_rounds(
         state = await _run_round(connection, call, tool, capabilities)
         if state is None:
             return
-        await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
         await call.save_position(state)
+        await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
 
 
 async def _run_round(
