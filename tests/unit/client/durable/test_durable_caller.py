@@ -411,6 +411,18 @@ async def test_a_list_of_many_calls_in_memory_lets_other_tasks_run_between_its_p
     assert (len(listed), turns > before) == (40, True)
 
 
+async def test_a_call_is_kept_for_a_week_after_its_time_limit() -> None:
+    """It was kept for a week from its request: a call that may take a month was unknown after that."""
+    days = 0.0
+    state = MemoryRequestState(now=lambda: FastClock().now() + 86_400 * days)
+    async with create_caller(start_or_read, state) as caller:
+        handle = await caller.request_call_tool("git_log", upstream="git", timeout_seconds=30 * 86_400)
+        days = 36
+        assert [call.handle.id for call in await caller.list_calls()] == [handle.id]
+        days = 38
+        assert await caller.list_calls() == []
+
+
 async def test_a_listed_call_has_the_ids_of_its_request() -> None:
     async with create_caller(start_or_read) as caller:
         await caller.request_call_tool(
