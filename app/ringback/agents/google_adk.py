@@ -24,8 +24,9 @@ ADK's session ids are unique among the sessions of one user of one app only.
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 from urllib.parse import quote, unquote
 
 from google.adk.agents.readonly_context import ReadonlyContext
@@ -146,7 +147,8 @@ async def wake(
     if wake_up is None:
         return None
     state = await read_call_state(client, wake_up.call_id, with_result=False)
-    place = parse_session_name(find_tool_call(wake_up, state)[0])
+    session_name, function_call_id = find_tool_call(wake_up, state)
+    place, state = parse_session_name(session_name), replace(state, tool_call_id=function_call_id)
     if place is None or place[0] != runner.app_name:
         return None
     async with _locks.hold(name_session(*place)):
@@ -165,17 +167,17 @@ async def _wake(
 ) -> list[Event] | None:
     app_name, user_id, session_id = place
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
-    parked = {} if session is None else _find_parked_calls(session, state.call_id)
-    if session is None or not parked:
+    parking = None if session is None else _find_parking(session, state.call_id)
+    if session is None or parking is None:
         if session is None or not _has_response(session, state.tool_call_id):
             refuse_if_early(state, clock())
         return None
-    states = await read_call_states(client, list(parked))
+    states = await read_call_states(client, list(parking.pending))
     await ask_person(states[state.call_id], ask)
     if not all(each.is_final for each in states.values()):
         return None
-    responses = [_answer_call(parked[call_id], each) for call_id, each in states.items()]
-    return await _continue(runner, session, responses, now=clock(), run_config=run_config)
+    responses = [_answer_call(parking.pending[call_id], each) for call_id, each in states.items()]
+    return await _continue(runner, session, responses, parked_at=parking.index, now=clock(), run_config=run_config)
 
 
 def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Part:
@@ -184,11 +186,17 @@ def _answer_call(pending: types.FunctionResponse, state: CallState) -> types.Par
 
 
 async def _continue(
-    runner: Runner, session: Session, responses: list[types.Part], *, now: datetime, run_config: RunConfig | None
+    runner: Runner,
+    session: Session,
+    responses: list[types.Part],
+    *,
+    parked_at: int,
+    now: datetime,
+    run_config: RunConfig | None,
 ) -> list[Event] | None:
     """Give the responses to the agent, or continue its run if it has them: its process died then."""
     answers = {part.function_response.id for part in responses if part.function_response is not None}
-    index = _find_answer(session, answers)
+    index = _find_answer(session, answers, after=parked_at)
     named: dict[str, Any] = {"new_message": types.Content(role="user", parts=responses)}
     if index is not None:
         if any(_is_final(event) for event in session.events[index + 1 :]):
@@ -234,28 +242,39 @@ def read_final_text(events: Sequence[Event]) -> str:
     return "".join(part.text for part in parts if part.text and not part.thought)
 
 
-def _find_parked_calls(session: Session, call_id: str) -> dict[str, types.FunctionResponse]:
-    """The `pending` responses of the event that parked this call, by call_id. A model's parallel calls share one event."""
-    for event in session.events:
-        found = {
+class _Parking(NamedTuple):
+    """The event that parked a call. A model's parallel calls share one event."""
+
+    index: int
+    pending: dict[str, types.FunctionResponse]
+    """Its `pending` responses, by call_id."""
+
+
+def _find_parking(session: Session, call_id: str) -> _Parking | None:
+    for index, event in enumerate(session.events):
+        pending = {
             response.response[CALL_ID]: response
             for response in event.get_function_responses()
             if response.response is not None and CALL_ID in response.response
         }
-        if call_id in found:
-            return found
-    return {}
+        if call_id in pending:
+            return _Parking(index, pending)
+    return None
 
 
 def _has_response(session: Session, function_call_id: str | None) -> bool:
-    """Whether the tool has responded with the result itself: its call had ended when it was started."""
-    responses = (response for event in session.events for response in event.get_function_responses())
-    return any(response.id == function_call_id for response in responses)
+    """Whether the tool has responded with the result itself: its call had ended when it was started.
+
+    Some models name the first call of every response alike, so what an earlier call has parked and got does not count.
+    """
+    own = (event for event in session.events if event.author != "user")
+    responses = (response for event in own for response in event.get_function_responses())
+    return any(response.id == function_call_id and CALL_ID not in (response.response or {}) for response in responses)
 
 
-def _find_answer(session: Session, answers: AbstractSet[str | None]) -> int | None:
-    """The index of the event with which this session was continued for these calls."""
-    for index, event in enumerate(session.events):
+def _find_answer(session: Session, answers: AbstractSet[str | None], *, after: int) -> int | None:
+    """The index of the event with which this session was continued for these calls, which an earlier event parked."""
+    for index, event in enumerate(session.events[after:], after):
         if event.author == "user" and any(response.id in answers for response in event.get_function_responses()):
             return index
     return None

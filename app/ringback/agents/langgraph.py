@@ -22,6 +22,7 @@ a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Unpack, cast
 
@@ -112,7 +113,8 @@ async def wake(
     if wake_up is None:
         return None
     state = await read_call_state(client, wake_up.call_id, with_result=False)  # the woken node reads it
-    thread_id, _ = find_tool_call(wake_up, state)
+    thread_id, tool_call_id = find_tool_call(wake_up, state)
+    state = replace(state, tool_call_id=tool_call_id)
     if thread_id is None or state.kind is CallStateKind.WORKING:
         return None
     async with _locks.hold(thread_id):

@@ -51,7 +51,7 @@ from ringback.agents.wake_up import (
     find_tool_call,
     parse_wake_up,
 )
-from ringback.client import RingbackClient, Tool
+from ringback.client import ClientError, RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
 __all__ = ["AskPerson", "DurableRunner", "ParkedRunsUnavailable", "SQLiteParkedRuns"]
@@ -186,10 +186,18 @@ class DurableRunner:
     async def start_parked_calls(self) -> None:
         """Start the calls of waiting runs that have not started.
 
-        For the start of a process: one that was killed after it had saved a run may have left such calls.
+        For the start of a process: one that was killed after it had saved a run may have left such calls. Raises the first of
+        the client's errors, once it has tried all runs.
         """
+        errors: list[ClientError] = []
         for run in await self._runs.find_waiting():
-            await self._start_calls(run)
+            try:
+                await self._start_calls(run)
+            except ClientError as error:
+                log.warning("Calls of the run %s have not started: %s", run.id, error)
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _settle(
         self,

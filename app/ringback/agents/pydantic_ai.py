@@ -187,7 +187,7 @@ async def _find_requests(
         return requests
     state = await read_call_state(client, wake_up.call_id, with_result=False)
     _, tool_call_id = find_tool_call(wake_up, state)
-    if conversation is None or not _has_result(conversation, tool_call_id):
+    if conversation is None or not _has_result(conversation, tool_call_id, wake_up.call_id):
         refuse_if_early(state, clock())
     return None
 
@@ -266,8 +266,21 @@ def _find_parked(requests: DeferredToolRequests) -> dict[str, str]:
     return {tool_call_id: call_id for tool_call_id, call_id in found.items() if isinstance(call_id, str)}
 
 
-def _has_result(conversation: Conversation, tool_call_id: str | None) -> bool:
-    """Whether the history has a result of this tool call: the agent was woken for it before."""
+def _has_result(conversation: Conversation, tool_call_id: str | None, call_id: str) -> bool:
+    """Whether the history has a result of this tool call: the agent was woken for it before.
+
+    Some models name the first call of every response alike, so a result that names another call does not count.
+    """
     requests = (message for message in conversation.messages if isinstance(message, ModelRequest))
     parts = (part for request in requests for part in request.parts)
-    return any(isinstance(part, ToolReturnPart) and part.tool_call_id == tool_call_id for part in parts)
+    return any(
+        isinstance(part, ToolReturnPart)
+        and part.tool_call_id == tool_call_id
+        and _find_call_id(part.metadata) in {None, call_id}
+        for part in parts
+    )
+
+
+def _find_call_id(metadata: Any) -> Any:
+    """The call's id in the metadata of a tool's return. A failed call has no metadata."""
+    return cast("Mapping[str, Any]", metadata).get(CALL_ID) if isinstance(metadata, dict) else None

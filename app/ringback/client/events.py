@@ -79,13 +79,14 @@ class EventMethods(ResourceClient):
                     correlation_id=correlation_id,
                     wait_seconds=WAIT_SECONDS_MAX if follow else None,
                 )
+                page = parse_response(EventPage, response)
             except (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer) as error:
-                if not (follow and is_connected):  # else an unexpected answer is a proxy's, while the service restarts
+                is_of_service = isinstance(error, UnexpectedAnswer) and error.status is None  # else a proxy's page
+                if not (follow and is_connected) or is_of_service:
                     raise
                 failures += 1
                 await self._clock.sleep(reconnect_delay(error, failures))
                 continue
-            page = parse_response(EventPage, response)
             is_connected, failures = True, 0
             if page.truncated:
                 on_truncated()

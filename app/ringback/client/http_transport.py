@@ -37,6 +37,7 @@ UNREAD_STATUSES: Final = frozenset({401, 403, 429, 503})
 """With these, Ringback refuses a request before it reads it. So nothing is done, which is true of one attempt and not of an
 earlier one: a key may end between the two."""
 EVENT_STREAM: Final = "text/event-stream"
+JSON_MEDIA_TYPE: Final = "application/json"
 API_PREFIX: Final = "/v1/"
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
 """The end of the URL at which a client of MCP connects: that URL is often at hand in the place of the service's."""
@@ -245,14 +246,16 @@ def parse_object(response: httpx.Response) -> Mapping[str, Any]:
 
 
 def _unexpected_response(response: httpx.Response, where: str) -> UnexpectedAnswer:
+    is_json = response.headers.get("content-type", "").startswith(JSON_MEDIA_TYPE)
     return UnexpectedAnswer(
         f"The response of {_origin(response.url)} is invalid (at {where}). "
-        f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
+        f"Is this the URL of a Ringback, and is it older than this client ({__version__})?",
+        status=None if is_json else response.status_code,
     )
 
 
 def _default_headers(api_key: str | None) -> dict[str, str]:
-    headers = {"accept": "application/json", "user-agent": f"ringback-client/{__version__}"}
+    headers = {"accept": JSON_MEDIA_TYPE, "user-agent": f"ringback-client/{__version__}"}
     if api_key is None:
         return headers
     return {**headers, "authorization": f"Bearer {check_header_value(api_key, what='The API key')}"}

@@ -46,7 +46,8 @@ class UnexpectedAnswer(ClientError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """The status of a response that is no success: the page of a proxy, or of another server. None for a success."""
+        """The status of a response that is not in Ringback's form: the page of a proxy, or of another server. None for a
+        response of a Ringback that this client cannot read."""
 
 
 class Problem(ClientError):

@@ -58,6 +58,8 @@ class ReportChannel:
         """Whether no report follows."""
         self._is_finished = False
         """Whether the sending task has ended."""
+        self._attempts = 0
+        """Since a report arrived, or since `retry_now`."""
         self._changed = asyncio.Event()
         self._attempted = asyncio.Event()
         self.call_id: str | None = None
@@ -81,6 +83,11 @@ class ReportChannel:
         self._is_closed = True
         self._changed.set()
 
+    def retry_now(self) -> None:
+        """Try again at once, and with short pauses from now on."""
+        self._attempts = 0
+        self._changed.set()
+
     async def wait_for_attempt(self) -> None:
         """Wait until the newest report was tried once."""
         await self._attempted.wait()
@@ -100,14 +107,14 @@ class ReportChannel:
             self._attempted.set()
 
     async def _send_until_settled(self) -> None:
-        attempts, waited_seconds = 0, 0.0
+        self._attempts, waited_seconds = 0, 0.0
         while waited_seconds < RETRY_WINDOW_SECONDS:
-            report, attempts = self._newest_report, attempts + 1
+            report, self._attempts = self._newest_report, self._attempts + 1
             try:
                 recorded = await self._send(report)
                 self.call_id = recorded.call_id if recorded.has_listeners else None
             except ReportFailed as problem:
-                level = logging.WARNING if attempts == 1 else logging.INFO
+                level = logging.WARNING if self._attempts == 1 else logging.INFO
                 log.log(level, "report.failed", extra={"tool": report["tool"], "reason": str(problem)})
             except ReportRejected as problem:
                 log.warning("report.refused", extra={"tool": report["tool"], "reason": str(problem)})
@@ -117,9 +124,10 @@ class ReportChannel:
                 return self._mark_settled(report)
             if report is self._newest_report:
                 self._attempted.set()
-            pause_seconds = BACKOFF.pause_seconds(attempts, random_fraction=self._random_fraction())
+            failures = max(1, self._attempts)  # 0 if `retry_now` was called during the attempt
+            pause_seconds = BACKOFF.pause_seconds(failures, random_fraction=self._random_fraction())
+            waited_seconds += BACKOFF.pause_seconds(failures)
             await wait_first(self._changed.wait(), self._clock.sleep(pause_seconds))
-            waited_seconds += BACKOFF.pause_seconds(attempts)
             self._changed.clear()
         log.error("report.given_up", extra={"tool": self._newest_report["tool"]})
         return self._mark_settled(self._newest_report)
@@ -151,9 +159,11 @@ class ReportOutbox:
         return channel
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until all last reports have arrived or the timeout is over; then cancel the rest."""
-        if due := {task for channel, task in self._channels.items() if channel.is_last_report_due}:
-            await asyncio.wait(due, timeout=timeout_seconds)
+        """Send all last reports now, until they have arrived or the timeout is over; then cancel the rest."""
+        if due := {channel: task for channel, task in self._channels.items() if channel.is_last_report_due}:
+            for channel in due:
+                channel.retry_now()  # its pause may be a minute long
+            await asyncio.wait(due.values(), timeout=timeout_seconds)
         remaining = dict(self._channels)
         if lost := sum(line.is_last_report_due for line in remaining):
             log.error("reports.lost", extra={"reports": lost})

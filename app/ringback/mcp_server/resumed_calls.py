@@ -7,18 +7,20 @@ is given up in the store (`services.calls.given_up_starts`).
 """
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
-from ringback.domain.errors import NotFound, StoreUnavailable
+from ringback.domain.errors import NotFound, QuotaExceeded, StoreUnavailable
 from ringback.domain.ids import CallId
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.jsonrpc_errors import UNAVAILABLE_CODE
+
+T = TypeVar("T")
 
 OTHER_NODE_PAUSES: Final = (0.5, 1.0, 2.0)
 """Seconds between looks for a call that another node may be starting. After them the start is given up: should it be slower
@@ -26,7 +28,7 @@ than that, for example because the host of its callback is resolved, it is refus
 
 
 STORE_PAUSE_SECONDS: Final = 1.0
-"""Between two reads while the store is unavailable."""
+"""Between two attempts while the store is unavailable, or the principal has no starts left."""
 _NOT_READABLE: Final = (
     "The connection was lost, and whether this request has started a call cannot be read now. Look for it with "
     "ringback_list_calls before you send the request again."
@@ -63,7 +65,7 @@ class ResumedCalls:
                 with suppress(NotFound):
                     return await self._read_call(context, request.call_id)
             if self._gateway.node_signals.has_other_nodes and (
-                call := await self._gateway.calls.give_up_start(context.caller, request.call_id)
+                call := await self._give_up_start(context, request.call_id)
             ):
                 return call
         # An idempotency key is no substitute: it may belong to an earlier call with another tool or other arguments.
@@ -74,13 +76,19 @@ class ResumedCalls:
         )
 
     async def _read_call(self, context: RequestContext, call_id: CallId) -> Call:
-        """Wait while the store is unavailable: after an error the client sends its request again, and the call may run."""
+        return await self._retry(lambda: self._gateway.calls.get_for_waiting(context.caller, call_id))
+
+    async def _give_up_start(self, context: RequestContext, call_id: CallId) -> Call | None:
+        return await self._retry(lambda: self._gateway.calls.give_up_start(context.caller, call_id))
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Wait while the attempt is refused: after an error the client sends its request again, and the call may run."""
         clock, config = self._gateway.clock, self._gateway.config
         ends_at = clock.monotonic() + config.wait_seconds_max
         while True:
             try:
-                return await self._gateway.calls.get_for_waiting(context.caller, call_id)
-            except StoreUnavailable:
+                return await attempt()
+            except (StoreUnavailable, QuotaExceeded):
                 if clock.monotonic() >= ends_at or self._gateway.lifecycle.shutdown_event.is_set():
                     raise MCPError(UNAVAILABLE_CODE, _NOT_READABLE) from None
             await clock.sleep(STORE_PAUSE_SECONDS)

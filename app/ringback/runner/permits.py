@@ -61,8 +61,8 @@ class Permits:
                 self.take(upstream, 1)
                 admitted.set_result(None)
 
-    async def take_again(self, upstream: str) -> None:
-        """Take a permit after a pause, once one is free."""
+    async def take_again(self, upstream: str, *, give_back: Callable[[str], None]) -> None:
+        """Take a permit after a pause, once one is free. `give_back` gets the one that comes with a cancellation."""
         admitted = asyncio.get_running_loop().create_future()
         self._returning[upstream].append(admitted)
         self.admit_returning(upstream)
@@ -70,7 +70,7 @@ class Permits:
             await admitted
         except asyncio.CancelledError:
             if not admitted.cancelled():
-                self.give_back(upstream, 1)
+                give_back(upstream)
             raise
 
     def may_pause(self, upstream: str, principal: Principal) -> bool:
@@ -136,7 +136,7 @@ class CallPermit:
         try:
             self._return()
             yield
-            await self._permits.take_again(self._upstream)
+            await self._permits.take_again(self._upstream, give_back=self._give_back)
             self._is_held = True
             if self._has_ended:
                 self._return()

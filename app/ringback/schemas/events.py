@@ -34,7 +34,7 @@ OLDEST_EVENT_TIME: Final = EventTime(0, "", 0)
 """Before every event."""
 
 
-class EventStreamQuery(PrincipalQueryParams):
+class EventQuery(PrincipalQueryParams):
     cursor: Cursor | None = Field(
         default=None, description="The cursor of the last response. Without it, the oldest event comes first."
     )
@@ -52,7 +52,15 @@ class EventStreamQuery(PrincipalQueryParams):
         )
 
 
-class EventListQuery(EventStreamQuery):
+class EventStreamQuery(EventQuery):
+    last_event_id: Cursor | None = Field(
+        default=None,
+        alias="lastEventId",
+        description="The same as the header `Last-Event-ID`, which some EventSource polyfills cannot send when they reconnect.",
+    )
+
+
+class EventListQuery(EventQuery):
     limit: PageSize = PAGE_SIZE_DEFAULT
     wait_seconds: WaitSeconds = Field(
         default=0.0,

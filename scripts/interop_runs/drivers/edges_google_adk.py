@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import edges
 from fake_ringback import UPSTREAM, FakeRingback
@@ -16,7 +17,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from pydantic import Field
 
-from ringback.agents import CallState
+from ringback.agents import AgentCalls, CallState, NotParkedYet, wake_up
 from ringback.agents.google_adk import RingbackToolset, name_session, read_final_text, wake
 
 APP = "reports"
@@ -78,8 +79,9 @@ class ScriptedModel(BaseLlm):
         return [part.function_response.response or {} for part in parts if part.function_response]
 
 
-def call(tool: str, **arguments: Any) -> types.Part:
-    return types.Part(function_call=types.FunctionCall(name=tool, args=arguments or {"key": "k"}))
+def call(tool: str, *, function_call_id: str | None = None, **arguments: Any) -> types.Part:
+    """Without an id, ADK makes one."""
+    return types.Part(function_call=types.FunctionCall(id=function_call_id, name=tool, args=arguments or {"key": "k"}))
 
 
 def text(said: str) -> types.Part:
@@ -193,6 +195,53 @@ async def a_run_parks_again_and_again(desk: Desk) -> None:
     assert await desk.wake(agent, 1, text="second") == "ok"
     assert await desk.wake(agent, 1) is None
     assert "second" in str(model_of(agent).responses()[-1])
+
+
+async def a_model_that_names_its_calls_alike_in_every_response_parks_again_and_again(desk: Desk) -> None:
+    """The answer to the first call counted as that to the second one, whose result never reached the agent."""
+    parks = [[call("slow", function_call_id="call_0", key=key)] for key in ("1", "2", "3")]
+    agent = desk.agent(parks[0], parks[1], [text("ok")], parks[2], [text("ok again")])
+    await desk.say(agent, "go")
+
+    assert await desk.wake(agent, 0, text="first") == ""
+    assert await desk.wake(agent, 1, text="second") == "ok"
+    await desk.say(agent, "once more")
+    assert await desk.wake(agent, 2, text="third") == "ok again"
+    assert "third" in str(model_of(agent).responses()[-1])
+    assert await desk.wake(agent, 2) is None
+
+
+async def a_resumable_app_of_a_model_that_names_its_calls_alike(desk: Desk) -> None:
+    desk.is_resumable = True
+    await a_model_that_names_its_calls_alike_in_every_response_parks_again_and_again(desk)
+
+
+async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_an_earlier_call_has_its_name(
+    desk: Desk,
+) -> None:
+    agent = desk.agent([call("slow", function_call_id="call_0", key="1")], [text("ok")])
+    await desk.say(agent, "go")
+    await desk.wake(agent, 0)
+    session = name_session(APP, USER, "s")
+    await AgentCalls(desk.client, UPSTREAM).park("slow", {"key": "2"}, client_session_id=session, tool_call_id="call_0")
+
+    try:
+        await desk.wake(agent, 1)
+    except NotParkedYet:
+        return
+    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+
+
+async def an_expired_call_that_had_ended_at_its_start_is_not_taken_for_one_of_an_agent_that_died(desk: Desk) -> None:
+    desk.ringback.ends_at_once = True
+    agent = desk.agent([call("slow")], [text("ok")])
+    await desk.say(agent, "go")
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    with patch.object(wake_up, "log") as log:
+        assert await desk.call_back(agent, 0) is None
+
+    assert log.warning.call_args_list == []
 
 
 async def a_resumable_app_parks_again_and_again(desk: Desk) -> None:

@@ -115,7 +115,7 @@ async def arguments_that_are_not_json_go_back_to_the_model(desk: Desk) -> None:
     state = await desk.ask(graph)
 
     assert state["messages"][-1].text == "done"
-    assert "cannot be sent as JSON" in desk.results[0].text
+    assert "contains half a character" in desk.results[0].text
 
 
 async def a_missing_upstream_is_an_error_for_the_model(desk: Desk) -> None:
@@ -158,6 +158,18 @@ async def a_call_that_has_ended_already_does_not_park(desk: Desk) -> None:
 
     assert state["messages"][-1].text == "done"
     assert await desk.call_back(graph, 0) is None
+
+
+async def an_expired_call_that_had_ended_at_its_start_is_not_taken_for_one_of_an_agent_that_died(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"), DONE)
+    desk.ringback.ends_at_once = True
+    await desk.ask(graph)
+    desk.ringback.expired.add(desk.ringback.started[0]["id"])
+
+    with recorded_warnings() as warnings:
+        assert await desk.call_back(graph, 0) is None
+
+    assert warnings == []
 
 
 async def a_thread_parks_again_and_again(desk: Desk) -> None:

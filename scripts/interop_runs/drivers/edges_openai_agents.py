@@ -237,6 +237,23 @@ async def calls_that_a_dead_process_has_not_started_are_started_by_the_next(desk
     assert result.final_output == "ok"
 
 
+async def calls_of_other_runs_are_started_although_those_of_the_first_are_refused(desk: Desk) -> None:
+    """The error of the first run ended the start of all others, at each start of the process."""
+    runner = desk.runner()
+    sessions = {"s1", "s2", "s3"}
+    desk.ringback.is_down = True
+    for session in sessions:
+        agent = Agent(name="a", model=ScriptedModel([[call("slow")]]), tools=[*await runner.load_tools(UPSTREAM)])
+        await read_error(Unavailable, runner.run(agent, "go", client_session_id=session))
+    desk.ringback.is_down = False
+    first, *_ = await SQLiteParkedRuns(desk.folder / "runs.db").find_waiting()
+    desk.ringback.down_for.add(first.client_session_id)
+
+    await read_error(Unavailable, desk.runner().start_parked_calls())
+
+    assert {each["client_session_id"] for each in desk.ringback.started} == sessions - desk.ringback.down_for
+
+
 async def an_approval_of_the_users_own_tool_stays_one(desk: Desk) -> None:
     ran: list[str] = []
 

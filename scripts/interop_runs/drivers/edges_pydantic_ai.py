@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from ringback.agents import CallState
+from ringback.agents import AgentCalls, CallState, NotParkedYet
 from ringback.agents.pydantic_ai import RingbackToolset, collect_results, wake
 
 SESSION = "session-7"
@@ -167,6 +167,24 @@ async def a_conversation_parks_again_and_again(desk: Desk) -> None:
     assert last.output == "done"
     assert await desk.wake(agent, 0) is None
     assert await desk.wake(agent, 1) is None
+
+
+async def a_callback_that_comes_before_its_conversation_is_saved_is_refused_also_if_an_earlier_call_has_its_name(
+    desk: Desk,
+) -> None:
+    """Some models name the first call of every response alike. The result of the earlier one counted as that of this call."""
+    agent = desk.agent([call(key="1")], [TextPart("done")])
+    await desk.ask(agent)
+    await desk.wake(agent, 0)
+    await AgentCalls(desk.client, UPSTREAM).park(
+        "slow", {"key": "2"}, client_session_id=SESSION, tool_call_id=call().tool_call_id
+    )
+
+    try:
+        await desk.wake(agent, 1)
+    except NotParkedYet:
+        return
+    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
 
 
 async def calls_to_several_servers_wait_for_each_other(desk: Desk) -> None:

@@ -32,6 +32,8 @@ class FakeRingback:
     """The ids of calls whose results are not kept any more."""
     is_down: bool = False
     """Refuses new calls with 503."""
+    down_for: set[str] = field(default_factory=set)
+    """The same for these client_session_ids."""
     ends_at_once: bool = False
     """Every call has ended when it is started."""
     is_upstream_missing: bool = False
@@ -106,6 +108,8 @@ class FakeRingback:
         if self.is_upstream_missing:
             return problem(404, "upstream-not-found", "There is no upstream 'stage'.")
         body = json.loads(request.content)
+        if body.get("client_session_id") in self.down_for:
+            return problem(503, "down", "The upstream is drained.")
         if "key" not in body["arguments"]:
             return problem(422, "invalid-arguments", "'key' is a required property")
         key = request.headers["idempotency-key"]

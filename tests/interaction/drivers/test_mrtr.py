@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
+from ringback.backoff import Backoff
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX
 from ringback.domain.event import EventName
+from ringback.runner.drivers import mrtr
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.builders import make_webhook
 from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_call, wait_for_input_request
@@ -105,6 +107,35 @@ async def test_a_tool_that_returns_only_request_state_is_retried_without_input(e
 
     assert (ended.outcome, ended.input_round) == (CallOutcome.RESULT, 0)
     assert [json.loads(params.request_state or "{}").get("round") for _, params in stage.requests] == [None, 1, 2, 3]
+
+
+async def test_a_tool_that_needs_time_in_more_than_a_hundred_rounds_ends_with_its_result(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 5 s each, such a call was ended after eight minutes, as one whose upstream had asked for input too often."""
+    monkeypatch.setattr(mrtr, "ROUND_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=0.0))
+    stage, call = TaskUpstream(rounds=mrtr.ROUNDS_MAX + 1), make_call_to(engine, "moment")
+
+    async with running_runner(engine, stage, call):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, len(stage.requests)) == (CallOutcome.RESULT, mrtr.ROUNDS_MAX + 2)
+
+
+async def test_a_tool_that_asks_in_more_rounds_than_the_limit_is_ended(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mrtr, "ROUNDS_MAX", 2)
+    stage, call = TaskUpstream(rounds=3), make_call_to(engine, "confirm")
+
+    async with running_runner(engine, stage, call):
+        for key in ("r1.1", "r2.1"):
+            await wait_for_call(engine, call, lambda found, key=key: key in found.input_requests)
+            await answer_call(engine, call, {key: ACCEPTED_ANSWER})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, len(stage.requests)) == (CallOutcome.UPSTREAM_ERROR, 3)
+    assert "more than 2 times" in (ended.error or {})["message"]
 
 
 @pytest.mark.parametrize("text", ["short", "x" * LEASED_ARGUMENT_BYTES_MAX], ids=["small", "large"])

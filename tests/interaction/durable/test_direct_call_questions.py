@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ringback.backoff import Backoff
 from ringback.client.durable import CallCancelled, CallFailed, InputRequired
-from tests.support.durable_calls import calling, request_call
+from ringback.client.durable.direct import rounds
+from tests.support.durable_calls import DeadlineClock, calling, request_call
+from tests.support.engine import wait_until
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream, text_result
@@ -80,6 +83,73 @@ async def test_questions_of_a_task_reach_the_join_and_are_answered_by_another_ca
         assert task.answers == {"sure": ACCEPTED_ANSWER}
         task.complete_task("done")
         assert await make_caller().join_call_tool(handle) == text_result("done")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_questions_of_a_task_that_another_client_has_answered_are_not_raised_again(
+    tmp_path: Path,
+    ends: bool,  # noqa: FBT001
+) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await request_call(make_caller(), "work", accepts_input=True)
+        task = upstream.tasks["task-1"]
+        task.request_input("sure")
+        for _ in range(2):
+            with pytest.raises(InputRequired, match="sure"):
+                await make_caller().join_call_tool(handle)
+
+        task.complete_task("done") if ends else task.set_state(status="working")
+        joined = await make_caller().join_call_tool(handle, timeout_seconds=WAIT_SECONDS if ends else 0.5)
+
+        assert joined == (text_result("done") if ends else None)
+
+
+async def test_a_tool_that_needs_time_in_more_than_a_hundred_rounds_ends_with_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "ROUND_BACKOFF", Backoff(first_seconds=0.0, longest_seconds=0.0))
+    upstream = TaskUpstream(rounds=rounds.ROUNDS_MAX + 1)
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        handle = await request_call(caller, "moment")
+        result = await caller.join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
+
+    assert (result is not None, len(upstream.requests)) == (True, rounds.ROUNDS_MAX + 2)
+
+
+async def test_a_tool_that_needs_time_gets_its_next_rounds_while_no_join_waits(tmp_path: Path) -> None:
+    upstream = TaskUpstream(rounds=3)
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        await request_call(caller, "moment")
+
+        async def has_ended() -> bool:
+            return [call.status for call in await caller.list_calls()] == ["completed"]
+
+        await wait_until(has_ended)
+
+    assert len(upstream.requests) == 4
+
+
+async def test_a_tool_that_needs_time_goes_on_in_another_process_if_the_first_one_stops_between_two_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server holds nothing then. The next join read that the call was lost, and that its tool may have run."""
+    monkeypatch.setattr(rounds, "ROUND_BACKOFF", Backoff(first_seconds=700.0, longest_seconds=700.0))
+    upstream = TaskUpstream(rounds=1)
+    async with calling(upstream.app(), tmp_path, clock=DeadlineClock()) as (_, make_caller):
+        requester = make_caller()
+        handle = await request_call(requester, "moment")
+
+        async def waits_for_its_next_round() -> bool:
+            return [call.handle.kind for call in await requester.list_calls()] == ["mrtr"]
+
+        await wait_until(waits_for_its_next_round)
+        await requester.aclose()
+        result = await make_caller().join_call_tool(handle)
+
+    assert (result is not None, len(upstream.requests)) == (True, 2)
 
 
 async def test_questions_before_the_result_are_answered_in_rounds(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ringback.client.durable.clock import SystemDurableClock
 from ringback.client.durable.local_call import SAVE_SECONDS
 from ringback.client.durable.record import CallRecord, StreamedPosition
 from ringback.client.models import Progress
-from tests.support.durable_calls import calling, join_until_progress, request_call
+from tests.support.durable_calls import TIME_LIMIT_SECONDS, calling, join_until_progress, request_call
 from tests.support.legacy_upstream import LegacyUpstream, ReplayOfAllStreams
 from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import App, ControlledUpstream, Message, Receive, Scope, Send, make_legacy_app
@@ -343,3 +343,30 @@ async def test_a_session_keeps_to_the_server_that_a_load_balancer_has_chosen(tmp
 
     assert received[0] is None
     assert {frozenset((each or b"").split(b"; ")) for each in received[1:]} == {frozenset({b"a=1", b"b=2"})}
+
+
+class LateClock(SystemDurableClock):
+    """An hour ahead, once the test says so."""
+
+    is_late = False
+
+    def now(self) -> float:
+        return super().now() + (TIME_LIMIT_SECONDS if self.is_late else 0.0)
+
+
+@pytest.mark.parametrize("tool", ["work", "long"], ids=["stream", "task"])
+async def test_a_result_that_came_in_time_is_returned_to_a_join_after_the_time_limit(tmp_path: Path, tool: str) -> None:
+    """No process followed the call at the time limit. The first join after it cancelled the call, which had ended."""
+    upstream, clock = LegacyUpstream(), LateClock()
+    async with calling(upstream.app(), tmp_path, clock=clock) as (_, make_caller):
+        requester = make_caller()
+        handle = await request_call(requester, tool, {"n": 1}, timeout_seconds=TIME_LIMIT_SECONDS)
+        await requester.aclose()
+        upstream.release.set()
+        if tool == "long":
+            (await upstream.wait_for_task()).end_task()
+        clock.is_late = True
+
+        result = await make_caller().join_call_tool(handle)
+
+    assert result is not None

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import asyncpg
 import httpx
 import pytest
 
-from ringback.domain.errors import RingbackError, Unavailable
+from ringback.domain.call import Call
+from ringback.domain.errors import QuotaExceeded, RingbackError, StoreUnavailable, Unavailable
+from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
 from ringback.mcp_server import resumed_calls
 from ringback.services.calls.call_starts import StartCallRequest
@@ -30,6 +32,33 @@ from tests.support.upstreams import make_http_config, serving
 pytestmark = [pytest.mark.requirement("R34"), pytest.mark.requirement("R35")]
 PATIENT: dict[str, Any] = {"inline_wait_seconds": 40.0}
 HOLD: Json = {"name": "hold", "arguments": {}}
+
+
+@dataclass(slots=True)
+class LateStart:
+    """The starts of all nodes, which wait for `may_start`. `refusals` gets what each one raises."""
+
+    may_start: asyncio.Event
+    refusals: asyncio.Queue[RingbackError | None]
+
+
+@pytest.fixture
+def late_start(monkeypatch: pytest.MonkeyPatch) -> LateStart:
+    monkeypatch.setattr(resumed_calls, "OTHER_NODE_PAUSES", ())
+    start_call, late = Calls.start_call, LateStart(asyncio.Event(), asyncio.Queue())
+
+    async def start_late(self: Calls, caller: Caller, request: StartCallRequest) -> StartedCall:
+        await late.may_start.wait()
+        try:
+            started = await start_call(self, caller, request)
+        except RingbackError as error:
+            late.refusals.put_nowait(error)
+            raise
+        late.refusals.put_nowait(None)
+        return started
+
+    monkeypatch.setattr(Calls, "start_call", start_late)
+    return late
 
 
 @pytest.fixture
@@ -85,35 +114,51 @@ async def test_a_lost_stream_follows_its_call_to_another_node(site: Site, http: 
 
 
 async def test_a_start_that_is_slower_than_its_clients_return_to_another_node_runs_nothing(
-    site: Site, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    site: Site, http: httpx.AsyncClient, late_start: LateStart
 ) -> None:
     """The client is advised to send the request again: the first sending would run the tool a second time."""
-    monkeypatch.setattr(resumed_calls, "OTHER_NODE_PAUSES", ())
-    start_call, may_start = Calls.start_call, asyncio.Event()
-    refusals = asyncio.Queue[RingbackError | None]()
+    answer, refusal = await return_to_another_node(site, http, late_start)
 
-    async def start_late(self: Calls, caller: Caller, request: StartCallRequest) -> StartedCall:
-        await may_start.wait()
-        try:
-            started = await start_call(self, caller, request)
-        except RingbackError as error:
-            refusals.put_nowait(error)
-            raise
-        refusals.put_nowait(None)
-        return started
+    assert "has started no call" in answer
+    assert isinstance(refusal, Unavailable)
+    assert site.stage.calls == []
 
-    monkeypatch.setattr(Calls, "start_call", start_late)
+
+async def test_a_start_is_given_up_also_if_the_store_and_the_rate_of_starts_refuse_that_at_first(
+    site: Site, http: httpx.AsyncClient, late_start: LateStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client read that nothing was started, and the start that was not given up ran the tool later."""
+    give_up_start, problems = (
+        Calls.give_up_start,
+        [StoreUnavailable("away"), QuotaExceeded("too many starts", retry_after_seconds=1)],
+    )
+
+    async def refuse_first(self: Calls, caller: Caller, call_id: CallId) -> Call | None:
+        if problems:
+            raise problems.pop()
+        return await give_up_start(self, caller, call_id)
+
+    monkeypatch.setattr(Calls, "give_up_start", refuse_first)
+    monkeypatch.setattr(resumed_calls, "STORE_PAUSE_SECONDS", 0.01)
+    answer, refusal = await return_to_another_node(site, http, late_start)
+
+    assert "has started no call" in answer
+    assert isinstance(refusal, Unavailable)
+    assert (problems, site.stage.calls) == ([], [])
+
+
+async def return_to_another_node(
+    site: Site, http: httpx.AsyncClient, late_start: LateStart
+) -> tuple[str, RingbackError | None]:
+    """What a client reads that lost its stream before its call was started, and what the start raises after that."""
     first, second = await site.cluster.start_node(**PATIENT), await site.cluster.start_node(**PATIENT)
     async with open_session(http, site.cluster, first, "/mcp/stage") as session:
         event_id = await lose_stream(http, session)
-        headers = {**session.headers, "last-event-id": event_id}
-        answer = await http.get(at(second, session).url, headers=headers)
-        may_start.set()
-        refusal = await asyncio.wait_for(refusals.get(), WAIT_SECONDS)
-
-    assert "has started no call" in answer.text
-    assert isinstance(refusal, Unavailable)
-    assert site.stage.calls == []
+        answer = await http.get(at(second, session).url, headers={**session.headers, "last-event-id": event_id})
+        late_start.may_start.set()
+        refusal = await asyncio.wait_for(late_start.refusals.get(), WAIT_SECONDS)
+        site.stage.release.set()
+    return answer.text, refusal
 
 
 async def lose_stream(http: httpx.AsyncClient, session: LegacyClientSession) -> str:

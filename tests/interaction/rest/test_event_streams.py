@@ -126,6 +126,21 @@ async def test_a_client_that_reconnects_continues_after_its_last_event(
     assert over["data"]["call_id"] == calls[1]
 
 
+async def test_a_polyfill_that_reconnects_with_a_parameter_continues_after_its_last_event(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
+) -> None:
+    """Browsers' own EventSource sends no API key, so dashboards use a polyfill. Its first reconnect was refused."""
+    calls = [await finish_new_call(service, alice) for _ in range(2)]
+    async with open_stream(url, key, cursor="MTpldmVudHM6MA") as stream:
+        cursor = (await stream.event())["cursor"]
+
+    async with open_stream(url, key, cursor="MTpldmVudHM6MA", lastEventId=cursor) as stream:
+        assert (await stream.event())["data"]["call_id"] == calls[1]
+
+    refused = await alice.get("/v1/events", params={"lastEventId": cursor})
+    assert refused.status_code == 422
+
+
 async def test_a_stream_is_filtered_as_a_poll_is(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:

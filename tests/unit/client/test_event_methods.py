@@ -106,7 +106,7 @@ async def test_followed_events_survive_a_restart_of_the_service(
     assert {parse_query(request).get("cursor") for request in list_requests(route)[1:]} == {"b"}
 
 
-@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("status", [200, 403, 404])
 async def test_followed_events_survive_a_proxy_that_answers_for_a_service_that_restarts(
     client: RingbackClient, service: respx.MockRouter, status: int
 ) -> None:

@@ -15,7 +15,9 @@ from ringback.extension.events.event_outbox import (
     OutboxFull,
 )
 from ringback.extension.report_outbox import ReportFailed, ReportRejected
+from tests.support.clock import ManualClock
 from tests.support.extension_servers import FastClock
+from tests.support.limits import WAIT_SECONDS
 
 
 class RecordingService:
@@ -84,6 +86,27 @@ async def test_a_failed_batch_is_sent_again() -> None:
     outbox = make_outbox(service)
     submit(outbox, "1", "2")
     await send_all(outbox)
+    assert service.arrived == ["1", "2"]
+
+
+async def test_events_that_wait_for_their_next_attempt_are_sent_at_once_when_the_server_stops() -> None:
+    service, failed = RecordingService(), asyncio.Event()
+    service.failures = 1
+
+    async def send(events: Sequence[NewEvent]) -> None:
+        try:
+            await service.send_events(events)
+        finally:
+            failed.set()
+
+    outbox = EventOutbox(send, clock=ManualClock(), random_fraction=lambda: 0.5)
+    submit(outbox, "1", "2")
+    sending = asyncio.create_task(outbox.run())
+    await failed.wait()
+
+    await outbox.drain(WAIT_SECONDS)
+    sending.cancel()
+
     assert service.arrived == ["1", "2"]
 
 

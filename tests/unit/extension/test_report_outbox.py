@@ -16,7 +16,8 @@ from ringback.extension.report_outbox import (
     ReportOutbox,
     ReportRejected,
 )
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, ManualClock
+from tests.support.limits import WAIT_SECONDS
 
 START: dict[str, Any] = {"tool": "build_report"}
 END: dict[str, Any] = {"tool": "build_report", "result": {"content": []}}
@@ -148,6 +149,21 @@ async def test_the_number_of_channels_is_limited() -> None:
     await outbox.drain(0)
     assert outbox.open_channel() is not None
     await outbox.drain(0)
+
+
+async def test_a_report_that_waits_for_its_next_attempt_is_sent_at_once_when_the_server_stops() -> None:
+    """The pause between two attempts is up to a minute, and a server waits ten seconds for its reports."""
+    ringback = FakeService(ReportFailed("away"))
+    outbox = ReportOutbox(ringback, clock=ManualClock(), random_fraction=lambda: 0.5)
+    line = outbox.open_channel()
+    assert line is not None
+    line.submit_report(END)
+    line.close()
+    await line.wait_for_attempt()
+
+    await outbox.drain(WAIT_SECONDS)
+
+    assert (ringback.sent, line.is_last_report_due) == ([END, END], False)
 
 
 async def test_a_call_without_listeners_has_no_id_to_promise() -> None:

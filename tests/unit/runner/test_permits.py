@@ -17,11 +17,12 @@ UPSTREAM = make_call().upstream
 
 
 class Node:
-    """Runs calls of one upstream, and counts the ends of pauses."""
+    """Runs calls of one upstream, and counts the ends of pauses and the permits that the runner learns of."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.ended_pauses = 0
+        self.returned = 0
         self.permits = Permits(lambda: {UPSTREAM: self.capacity})
 
     @property
@@ -39,6 +40,7 @@ class Node:
         )
 
     def give_back(self, upstream: str) -> None:
+        self.returned += 1
         self.permits.give_back(upstream, 1)
 
     def note_end(self) -> None:
@@ -127,6 +129,25 @@ async def test_a_call_that_ends_while_it_waits_for_a_permit_takes_none(*, cancel
     permit.release()
 
     assert (waiting.cancelled(), node.free, node.held) == (True, 1, [])
+
+
+async def test_the_runner_learns_of_a_permit_that_a_call_gets_in_the_moment_of_its_end() -> None:
+    """It did not: the next queued call began with the next poll, up to 5 s later."""
+    node, over = Node(capacity=1), asyncio.Event()
+    permit = node.start_call()
+    sending = pause(permit, over)
+    await run_steps()
+    other = node.start_call(BOB)
+    over.set()
+    await run_steps()
+    permit.release()
+    other.release()
+    returned = node.returned
+
+    sending.cancel()
+    await asyncio.wait([sending])
+
+    assert (node.free, node.returned - returned) == (1, 1)
 
 
 async def test_a_transport_that_outlives_its_execution_keeps_no_permit_and_holds_no_principal() -> None:

@@ -107,7 +107,8 @@ async def stream_events(
     Without events, the stream sends a comment and a new `id` every 15 seconds, so a reconnect never begins far behind. A
     `truncated` event means that events after your cursor are missing.
     """
-    pages = services.event_streams.follow_log(caller, query.to_filter(), cursor=last_event_id or query.cursor)
+    cursor = last_event_id or query.last_event_id or query.cursor
+    pages = services.event_streams.follow_log(caller, query.to_filter(), cursor=cursor)
     return EventStreamResponse(await anext(pages), pages)
 
 

@@ -42,9 +42,11 @@ class CallRunner:
     @property
     def holds_connection(self) -> bool:
         """Whether the response to the request comes on a connection of this task, or the next round is about to be sent."""
-        position = self.call.record.position
-        is_streamed_here = self._has_begun_here and position is not None and position.kind == "stream"
-        return self.is_running and (self.call.has_lease or is_streamed_here or bool(self.call.record.input_responses))
+        record = self.call.record
+        kind = None if record.position is None else record.position.kind
+        is_streamed_here = self._has_begun_here and kind == "stream"
+        sends_next_round = kind == "mrtr" and not record.input_requests
+        return self.is_running and (self.call.has_lease or is_streamed_here or sends_next_round)
 
     @property
     def has_ended(self) -> bool:
@@ -63,7 +65,14 @@ class CallRunner:
             self._user_count -= 1
             self._release_if_idle()
 
-    async def forget_login_request(self) -> None:
+    async def begin_join(self) -> None:
+        """Follow the call from now on. Questions in its record may have been answered elsewhere, such as in the dashboard."""
+        await self._forget_login_request()
+        if self.call.record.completion is None and self.call.record.input_requests:
+            await self._target.check_questions(self.call)
+        self.ensure_running()
+
+    async def _forget_login_request(self) -> None:
         """Forget that the server required a login, because no answer here says when it is done. The next request finds out."""
         record = self.call.record
         if record.completion is None and LOGIN_REQUEST_KEY in record.input_requests:

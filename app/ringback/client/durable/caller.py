@@ -38,7 +38,9 @@ from ringback.client.problems import ClientError, InvalidArgument
 START_TIMEOUT_SECONDS: Final = 5.0
 """How long a request waits for what finds the call again. Servers that can send it do so at once."""
 KEEP_SECONDS: Final = 7 * 24 * 3600.0
-"""How long the state of a call is kept, as long as the service keeps a result."""
+"""How long the state of a call is kept, as long as the service keeps a result. A time limit of the call comes in addition."""
+TIME_LIMIT_SECONDS_MAX: Final = 366 * 24 * 3600.0
+"""What counts of a longer time limit: a state must be able to store the sum."""
 _ID_BYTES: Final = 16
 _ID_PREFIX: Final = "req_"
 
@@ -68,8 +70,9 @@ class DurableCaller:
     ) -> None:
         """`api_key` is sent to the URL as a bearer token; any other target has its own. Raises ValueError for both.
 
-        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call. A state is of one
-        principal: each caller that has it lists and joins all of its calls, also with another API key.
+        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call, in addition to its
+        `timeout_seconds`. A state is of one principal: each caller that has it lists and joins all of its calls, also with
+        another API key.
         """
         self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
         self._target = _make_target(target, api_key)
@@ -193,7 +196,7 @@ class DurableCaller:
             fingerprint=request.fingerprint(),
             lease_holder=self._runners.holder,
             lease_until=now + LEASE_SECONDS,
-            expires_at=now + self._keep_seconds,
+            expires_at=now + min(request.timeout_seconds or 0.0, TIME_LIMIT_SECONDS_MAX) + self._keep_seconds,
         )
 
     async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
@@ -251,9 +254,6 @@ class DurableCaller:
         async with self._runners.using(handle) as runner:
             with runner.call.join() as join:
                 await emit_progress(join, on_progress)
-                if timeout_seconds != 0:
-                    await runner.forget_login_request()
-                    runner.ensure_running()
                 if await wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)
         if forget_on_timeout:

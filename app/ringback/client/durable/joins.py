@@ -25,13 +25,17 @@ async def emit_progress(join: Join, on_progress: OnProgress | None) -> None:
 async def wait_for_end(
     runner: CallRunner, join: Join, timeout_seconds: float | None, on_progress: OnProgress | None
 ) -> bool:
-    """True once the call has ended; False after the timeout."""
+    """True once the call has ended; False after the timeout. With a timeout of 0, only the state is read."""
     scope = asyncio.timeout(timeout_seconds)
     try:
         async with scope:
+            if timeout_seconds != 0:
+                await runner.begin_join()
             while not runner.has_ended:
                 await join.wait_for_change()
                 await emit_progress(join, on_progress)
+                if not runner.has_ended:
+                    runner.ensure_running()  # a question ends a run, and may be answered while the callback is busy
     except TimeoutError:
         if not scope.expired():
             raise

@@ -74,6 +74,8 @@ class LocalCall:
         self._journal = journal
         self._joins: set[Join] = set()
         self._unsaved: dict[str, Any] = {}
+        self._unsaved_end: dict[str, Any] = {}
+        """The end of the call, if only this process knows it because the state cannot be written."""
         self._has_unsaved = asyncio.Event()
         self._writing = asyncio.Lock()
 
@@ -197,7 +199,7 @@ class LocalCall:
             self._has_unsaved.clear()
             try:
                 await self._update(
-                    lambda record: _changed(record, {**unsaved, **make_changes(record)}),
+                    lambda record: _changed(record, {**self._unsaved_end, **unsaved, **make_changes(record)}),
                     reports_own="progress" in unsaved,
                 )
             except BaseException:
@@ -206,7 +208,7 @@ class LocalCall:
 
     async def save_rest(self) -> None:
         """Write what was not saved yet, without a lease of this process."""
-        if self.has_lease or self._unsaved:
+        if self.has_lease or self._unsaved or self._unsaved_end:
             await self.save_changes(lambda record: self._end_lease_at(record, 0.0))
 
     def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
@@ -235,15 +237,15 @@ class LocalCall:
             log.exception(
                 "The end of call %s cannot be written: until it is, only this process knows it", self.handle.id
             )
-            self.record = self.record.model_copy(update=end)
-            self._unsaved |= end
+            self._unsaved_end = end
+            self.record = _changed(self.record, end)
             self.notify_joins()
         self.started.set()
 
     @property
     def has_unsaved_end(self) -> bool:
-        """Whether only this process knows the end, because the state could not be written."""
-        return "completion" in self._unsaved
+        """Whether only this process knows the end, also while it tries again to write it."""
+        return bool(self._unsaved_end)
 
     async def refresh(self) -> None:
         """Read what another process wrote, or write the end that only this process knows. Raises `UnknownHandle`."""
@@ -257,7 +259,6 @@ class LocalCall:
         try:
             await self.save_rest()
         except UnknownHandle:
-            self._unsaved.clear()
             raise
         except Exception as error:  # noqa: BLE001 - the next join tries again
             log.warning("The end of call %s still cannot be written: %s", self.handle.id, error)
@@ -265,9 +266,14 @@ class LocalCall:
     async def _update(self, change: Callable[[CallRecord], CallRecord], *, reports_own: bool = False) -> None:
         record = await self._journal.update(self.handle.id, change)
         if record is None:
+            self._unsaved_end = {}
             raise UnknownHandle(
                 f"The state no longer holds call {self.handle.id}: it was forgotten, or it has expired."
             )
+        if record.completion is not None:
+            self._unsaved_end = {}
+        elif self._unsaved_end:
+            record = _changed(record, self._unsaved_end)
         known_progress = self.record.progress
         is_newer_here = reports_own or "progress" in self._unsaved
         if is_newer_here or _is_behind(record.progress, known_progress):

@@ -51,6 +51,9 @@ class _DirectTarget:
     async def cancel_call(self, call: LocalCall) -> None:
         await self._get_calls().cancel_call(call)
 
+    async def check_questions(self, call: LocalCall) -> None:
+        await self._get_calls().check_questions(call)
+
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         await self._get_calls().answer_call(call, responses)
 

@@ -73,6 +73,8 @@ class RoundPosition(RecordPart):
     kind: Literal["mrtr"] = "mrtr"
     request_state: str | None
     round: int
+    asked: int = 0
+    """The rounds in which the tool has asked questions."""
 
 
 class PlainPosition(RecordPart):

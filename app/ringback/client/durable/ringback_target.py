@@ -1,6 +1,8 @@
 """Calls on a Ringback service, over its REST API. The service runs the call; this process only waits for its events."""
 
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -26,6 +28,8 @@ from ringback.client.problems import (
     UnexpectedAnswer,
 )
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
+
+log = logging.getLogger(__name__)
 
 _PROGRESS_EVENT: Final = "call.progress"
 _REPEATABLE: Final = "The start may be repeated safely: join the handle."
@@ -67,6 +71,8 @@ class RingbackTarget:
                 if not self._may_pass(error):
                     raise
                 failures += 1
+                if failures == 1:
+                    log.warning("The call %s cannot be followed now, and is tried again: %s", call.handle.id, error)
                 asked = getattr(error, "retry_after_seconds", None) or 0.0
                 pause = max(RETRY_BACKOFF.pause_seconds(failures), asked)
                 await call.clock.sleep(min(pause, RETRY_BACKOFF.longest_seconds))
@@ -80,6 +86,11 @@ class RingbackTarget:
             await self._start_call(call)  # the start may have arrived; with its key it is the same call
         if (position := _get_position(call)) is not None:
             await self._save_call(call, await self._client.cancel(position.call_id))
+
+    async def check_questions(self, call: LocalCall) -> None:
+        if (position := _get_position(call)) is not None:
+            with suppress(ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer):
+                await self._save_call(call, await self._client.call(position.call_id))
 
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         if (position := _get_position(call)) is not None:

@@ -5,9 +5,10 @@ parse the texts. `conformance` checks a manager of your own.
 """
 
 import time
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 CLEANUP_COUNT_MIN: Final = 100
@@ -79,7 +80,7 @@ class MemoryRequestState:
             return False
         if state.key not in self._states:
             if len(self._keys) >= self._cleanup_count:
-                await self._delete_expired()
+                self._delete_expired()
                 self._cleanup_count = max(CLEANUP_COUNT_MIN, 2 * len(self._keys))
             insort(self._keys, state.key)
         self._states[state.key] = state
@@ -87,14 +88,15 @@ class MemoryRequestState:
 
     async def delete(self, key: str) -> None:
         if self._states.pop(key, None) is not None:
-            self._keys.remove(key)
+            del self._keys[bisect_left(self._keys, key)]
 
     async def list_states(self, *, after: str = "", limit: int = 100) -> Sequence[StoredState]:
-        await self._delete_expired()
-        first = bisect_right(self._keys, after)
-        return [self._states[key] for key in self._keys[first : first + limit]]
-
-    async def _delete_expired(self) -> None:
         now = self._now()
-        for key in [key for key, state in self._states.items() if state.expires_at <= now]:
-            await self.delete(key)
+        places = range(bisect_right(self._keys, after), len(self._keys))
+        states = (self._states[self._keys[place]] for place in places)
+        return list(islice((state for state in states if state.expires_at > now), limit))
+
+    def _delete_expired(self) -> None:
+        now = self._now()
+        self._states = {key: state for key, state in self._states.items() if state.expires_at > now}
+        self._keys = [key for key in self._keys if key in self._states]

@@ -34,6 +34,13 @@ class CallTarget(Protocol):
         """Ask the target to cancel the call; if it has ended, save its end."""
         ...
 
+    async def check_questions(self, call: LocalCall) -> None:
+        """Save which of the call's questions are still open, if the target knows it: others may have answered them.
+
+        A target that cannot be reached changes nothing. Raises what ends a join.
+        """
+        ...
+
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer open requests for input, or save the answers for `run_call`."""
         ...

@@ -12,6 +12,7 @@ from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.client import NewEvent
 from ringback.domain.clock import Clock
 from ringback.extension.report_outbox import ReportFailed, ReportRejected
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class EventOutbox:
         self._waiting: deque[tuple[NewEvent, int]] = deque()
         self._waiting_bytes = 0
         self._changed = asyncio.Event()
+        self._retry_now = asyncio.Event()
+        """Ends the pause before the next attempt."""
         self._emptied = asyncio.Event()
         self._emptied.set()
 
@@ -70,7 +73,11 @@ class EventOutbox:
             except ReportFailed as problem:
                 failures += 1
                 log.warning("events.not_published", extra={"events": len(self._waiting), "reason": str(problem)})
-                await self._clock.sleep(BACKOFF.pause_seconds(failures, random_fraction=self._random_fraction()))
+                pause_seconds = BACKOFF.pause_seconds(failures, random_fraction=self._random_fraction())
+                await wait_first(self._retry_now.wait(), self._clock.sleep(pause_seconds))
+                if self._retry_now.is_set():
+                    self._retry_now.clear()
+                    failures = 0
                 continue
             failures = 0
             for _ in batch:
@@ -87,7 +94,8 @@ class EventOutbox:
         return batch
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until all events have arrived, or the timeout is over."""
+        """Send all events now, and wait until they have arrived, or the timeout is over."""
+        self._retry_now.set()  # the pause may be a minute long
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._emptied.wait()

@@ -12,7 +12,7 @@
 
     driver        handle (`Handle.data`)                 after this process dies
     plain         none                                   `unknown`, or run again if the rerun policy allows it
-    mrtr          request_state, round                   parked: sent again with the answers; a round in flight: as plain
+    mrtr          request_state, round, asked            parked: sent again with the answers; a round in flight: as plain
     task          task_id                                polling goes on
     legacy_task   task_id, session                       polling goes on, in that session
     stream        session, request_id, event_id          the stream is resumed after that event, in that session

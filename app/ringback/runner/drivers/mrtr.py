@@ -23,7 +23,8 @@ from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSessionPort
 
 ROUNDS_MAX: Final = 100
-"""More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
+"""More rounds of questions than this are taken for an endless loop. The SDK's own client gives up after ten. Rounds without
+questions go on until the deadline: the longest pause between two is 5 s, and a tool may need hours."""
 
 
 def get_client_capabilities(call: Call) -> Mapping[str, Any]:
@@ -82,19 +83,20 @@ async def _send_round(
 
 
 def _next_handle(handle: Handle | None, result: Mapping[str, Any]) -> Handle | CallCompletion:
-    state = result.get("requestState")
+    state, asks = result.get("requestState"), bool(result.get("inputRequests"))
     number = 1 if handle is None else handle.data["round"] + 1
-    if not isinstance(state, str | None) or (state is None and not result.get("inputRequests")):
+    asked = asks + (0 if handle is None else handle.data.get("asked", 0))
+    if not isinstance(state, str | None) or (state is None and not asks):
         return failed_completion(
             CallOutcome.UPSTREAM_ERROR,
             "The upstream asks for input without naming it, or with an invalid requestState.",
         )
-    if number > ROUNDS_MAX:
+    if asked > ROUNDS_MAX:
         return failed_completion(
             CallOutcome.UPSTREAM_ERROR, f"The upstream asked for input more than {ROUNDS_MAX} times."
         )
     try:
-        return Handle(driver=MRTR_DRIVER, data={"request_state": state, "round": number})
+        return Handle(driver=MRTR_DRIVER, data={"request_state": state, "round": number, "asked": asked})
     except (ValueError, TypeError):
         return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream's requestState is too large to store.")
 

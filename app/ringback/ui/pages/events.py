@@ -14,7 +14,7 @@ from ringback.domain.cursor import encode_event_time
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
-from ringback.schemas.events import EventStreamQuery
+from ringback.schemas.events import EventQuery
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.contents import ShownContent, show_json
 from ringback.ui.context import UiContext
@@ -44,9 +44,9 @@ class EventPages:
 
     async def list_events(self, request: Request, viewer: Viewer) -> Response:
         try:
-            query = read_query(request, EventStreamQuery)
+            query = read_query(request, EventQuery)
         except InvalidRequest as refused:
-            return self._render_list(viewer, keep_filters(request, EventStreamQuery), problem=refused.detail)
+            return self._render_list(viewer, keep_filters(request, EventQuery), problem=refused.detail)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
         events, older = await (self._read_all if caller.sees_all_principals else self._read_own)(caller, query)
         path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
@@ -85,14 +85,14 @@ class EventPages:
             newest=newest,
         )
 
-    async def _read_all(self, caller: Caller, query: EventStreamQuery) -> tuple[Sequence[Event], str | None]:
+    async def _read_all(self, caller: Caller, query: EventQuery) -> tuple[Sequence[Event], str | None]:
         """The events, newest first, and the cursor of older ones."""
         page = await self._context.services.events.list_latest(
             caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
         )
         return page, None if page.next_position is None else encode_event_time(page.next_position)
 
-    async def _read_own(self, caller: Caller, query: EventStreamQuery) -> tuple[Sequence[Event], str | None]:
+    async def _read_own(self, caller: Caller, query: EventQuery) -> tuple[Sequence[Event], str | None]:
         page = await self._context.services.events.list_own_latest(
             caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
         )

@@ -20,7 +20,7 @@ from starlette.types import Send
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
-from ringback.schemas.events import EventStreamQuery
+from ringback.schemas.events import EventQuery
 from ringback.schemas.webhook_requests import WebhookListQuery
 from ringback.services.live import (
     CallListing,
@@ -130,7 +130,7 @@ class LivePages:
         return await self._respond(view, caller, viewer, request)
 
     async def follow_events(self, request: Request, viewer: Viewer) -> Response:
-        query = read_query(request, EventStreamQuery)
+        query = read_query(request, EventQuery)
         caller = self._view_rows(viewer, request, "ui_follow_events")
         variant = (shows_owner(self._context, viewer),)
         path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)

@@ -15,6 +15,7 @@ from ringback.client.durable import (
     CallHandle,
     CallNotStarted,
     DurableCaller,
+    InputRequired,
     McpTarget,
     MemoryRequestState,
     RequestStateManager,
@@ -85,9 +86,11 @@ async def test_a_start_that_only_a_proxy_answered_is_unknown_and_its_handle_star
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/calls/{}", "/v1/calls/{}/result"])
-async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(path: str) -> None:
+async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """As with `events(follow=True)`: the call goes on, and so does the join of the service that has answered before."""
-    pages = [httpx.Response(404, html="<h1>default backend</h1>"), httpx.Response(500, html="<h1>Oops</h1>")]
+    pages = [httpx.Response(status, html="<h1>default backend</h1>") for status in (404, 500, 200)]
     has_ended = False
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -108,6 +111,7 @@ async def test_a_page_of_a_proxy_while_the_service_restarts_does_not_end_a_join(
         assert await caller.join_call_tool(handle) == RESULT
 
     assert pages == []
+    assert f"The call {handle.id} cannot be followed now, and is tried again" in caplog.text
 
 
 async def test_a_response_that_is_not_ringback_s_ends_a_join_whose_service_has_never_answered_here() -> None:
@@ -119,6 +123,47 @@ async def test_a_response_that_is_not_ringback_s_ends_a_join_whose_service_has_n
         async with create_caller(lambda _, page=page: page, state) as other:
             with pytest.raises(UnexpectedAnswer):
                 await other.join_call_tool(handle)
+
+
+@pytest.mark.parametrize("answered", [examples.FINISHED_CALL, CALL], ids=["ended", "working"])
+async def test_a_question_that_was_answered_elsewhere_is_not_raised_again(answered: dict[str, Any]) -> None:
+    """In the dashboard, for example. Every further join raised the question, and its answer was refused."""
+    found: list[Any] = [examples.INPUT_REQUIRED_CALL]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return STARTED
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, json=RESULT)
+        if request.url.path == "/v1/events":
+            found[:] = [examples.FINISHED_CALL]
+            return httpx.Response(200, json={"events": [], "cursor": "c", "truncated": True})
+        return httpx.Response(200, json=found[0])
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", accepts_input=True)
+        for _ in range(2):
+            with pytest.raises(InputRequired):
+                await caller.join_call_tool(handle)
+        found[:] = [answered]
+        assert await caller.join_call_tool(handle) == RESULT
+
+
+async def test_a_question_is_raised_also_while_the_service_does_not_answer() -> None:
+    is_down = False
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if is_down:
+            raise httpx.ConnectError("down", request=request)
+        return STARTED if request.method == "POST" else httpx.Response(200, json=examples.INPUT_REQUIRED_CALL)
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handle = await caller.request_call_tool("echo", upstream="demo", accepts_input=True)
+        with pytest.raises(InputRequired):
+            await caller.join_call_tool(handle)
+        is_down = True
+        with pytest.raises(InputRequired):
+            await caller.join_call_tool(handle)
 
 
 class RefusedElsewhere(MemoryRequestState):
@@ -344,6 +389,38 @@ async def test_options_that_are_not_json_are_refused_and_nothing_is_stored(optio
         with pytest.raises(InvalidArgument, match=f"`{next(iter(options))}` cannot be sent as JSON"):
             await caller.request_call_tool("git_log", upstream="git", **options)
         assert list(await caller.list_calls()) == []
+
+
+async def test_a_list_of_many_calls_in_memory_lets_other_tasks_run_between_its_pages(caller: DurableCaller) -> None:
+    for _ in range(40):
+        await caller.request_call_tool("echo", upstream="git")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await asyncio.sleep(0)
+    before = turns
+    listed = await caller.list_calls()
+    counting.cancel()
+
+    assert (len(listed), turns > before) == (40, True)
+
+
+async def test_a_call_is_kept_for_a_week_after_its_time_limit() -> None:
+    """It was kept for a week from its request: a call that may take a month was unknown after that."""
+    days = 0.0
+    state = MemoryRequestState(now=lambda: FastClock().now() + 86_400 * days)
+    async with create_caller(start_or_read, state) as caller:
+        handle = await caller.request_call_tool("git_log", upstream="git", timeout_seconds=30 * 86_400)
+        days = 36
+        assert [call.handle.id for call in await caller.list_calls()] == [handle.id]
+        days = 38
+        assert await caller.list_calls() == []
 
 
 async def test_a_listed_call_has_the_ids_of_its_request() -> None:

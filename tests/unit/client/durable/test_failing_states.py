@@ -123,6 +123,56 @@ async def test_a_result_for_which_the_disk_has_no_room_is_returned_here_and_writ
         assert count_runners(caller) == 0
 
 
+class HangingState(FullState):
+    """Hangs before it refuses one attempt to write the end of a call, until the test lets it go on."""
+
+    def __init__(self, attempt: int) -> None:
+        super().__init__()
+        self.hangs = asyncio.Event()
+        self.may_refuse = asyncio.Event()
+        self._remaining = attempt
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        try:
+            return await super().write(state, replaces=replaces)
+        except StateUnavailable:
+            self._remaining -= 1
+            if not self._remaining:
+                self.hangs.set()
+                await self.may_refuse.wait()
+            raise
+
+
+async def test_a_join_that_begins_during_the_last_attempt_to_write_a_result_returns_it() -> None:
+    """It took the call for one that goes on, and waited for ever."""
+    state = HangingState(LASTING_ATTEMPTS_MAX)
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(lambda call: call.complete(DONE), state) as caller:
+        handle = await caller.request_call_tool("work")
+        await state.hangs.wait()
+        joining = asyncio.create_task(caller.join_call_tool(handle))
+        await asyncio.sleep(0)
+        state.may_refuse.set()
+        assert await joining == RESULT
+
+
+async def test_a_result_that_cannot_be_written_is_kept_while_another_attempt_to_write_it_goes_on() -> None:
+    """The next join waited for ever, too."""
+    state, ends, joined = HangingState(LASTING_ATTEMPTS_MAX + 1), iter((DONE, LOST)), asyncio.Event()
+
+    async def respond(call: LocalCall) -> None:
+        call.report_progress(Progress(progress=1))
+        await joined.wait()
+        await call.complete(next(ends))
+
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, state) as caller:
+        handle = await caller.request_call_tool("work")
+        assert await caller.join_call_tool(handle, on_progress=lambda _: joined.set()) == RESULT
+        await state.hangs.wait()
+        state.may_refuse.set()
+
+        assert await caller.join_call_tool(handle) == RESULT
+
+
 async def test_a_result_for_which_no_join_waited_is_kept_and_written_when_its_caller_is_closed() -> None:
     state = FullState()
     async with asyncio.timeout(WAIT_SECONDS):

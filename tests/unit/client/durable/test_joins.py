@@ -11,6 +11,7 @@ from ringback.client.durable import (
     CallCancelled,
     CallHandle,
     DurableCaller,
+    InputRequired,
     JoinedCall,
     McpTarget,
     MemoryRequestState,
@@ -20,6 +21,7 @@ from ringback.client.durable import (
 from ringback.client.durable.joins import join_several
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
+from ringback.client.models import InputRequest, Progress
 from tests.support.limits import WAIT_SECONDS
 from tests.support.plain_durable_callers import create_plain_caller
 from tests.unit.client.durable.test_leases import RECORD
@@ -67,7 +69,29 @@ class FollowedTarget:
         await self.is_released.wait()
         await call.complete(Completion(outcome="result", result=RESULT))
 
+    async def check_questions(self, call: LocalCall) -> None: ...
+
     async def aclose(self) -> None: ...
+
+
+class AskingTarget(FollowedTarget):
+    """Reports progress and asks, once the test releases it. After the answer it ends the call."""
+
+    is_answered = False
+
+    async def run_call(self, call: LocalCall) -> None:
+        if self.is_answered:
+            await super().run_call(call)
+            return
+        await call.acquire_lease(position=self._position)
+        call.started.set()
+        await self.is_released.wait()
+        call.report_progress(Progress(progress=1))
+        await call.save(input_requests={"q": InputRequest(method="elicitation/create", params={})})
+
+    async def answer_call(self, call: LocalCall, responses: Any) -> None:
+        self.is_answered = bool(responses)
+        await call.save(input_requests={})
 
 
 def create_caller(target: FollowedTarget, state: MemoryRequestState) -> DurableCaller:
@@ -88,6 +112,30 @@ def target() -> FollowedTarget:
 async def caller(target: FollowedTarget, state: HeldState) -> AsyncGenerator[DurableCaller]:
     async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:
         yield caller
+
+
+async def test_a_join_goes_on_whose_callback_was_busy_while_the_tool_asked_and_was_answered(state: HeldState) -> None:
+    """It waited for ever: nothing followed the call any more, because the question had ended that."""
+    is_busy, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def show(progress: Progress) -> None:
+        del progress
+        is_busy.set()
+        await may_go_on.wait()
+
+    target = AskingTarget(TaskPosition(task_id="task-1"))
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:
+        handle = await caller.request_call_tool("work")
+        joining = asyncio.create_task(caller.join_call_tool(handle, on_progress=show))
+        await anyio.wait_all_tasks_blocked()
+        target.is_released.set()
+        await is_busy.wait()
+        with pytest.raises(InputRequired):
+            await caller.join_call_tool(handle)
+        await caller.answer_call_tool(handle, {"q": {"action": "decline"}})
+        may_go_on.set()
+
+        assert await joining == RESULT
 
 
 async def test_a_join_goes_on_if_another_one_ends_while_it_reads_the_state(

@@ -52,6 +52,34 @@ async def test_redis_conforms(check: Check, redis_url: str) -> None:
         await check(state)
 
 
+class CountedInstant(float):
+    """A time that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __gt__(self, other: float) -> bool:
+        CountedInstant.comparisons += 1
+        return float(self) > other
+
+    def __le__(self, other: float) -> bool:
+        return not self > other
+
+
+async def test_a_page_of_states_in_memory_reads_no_state_of_the_other_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page read all states: a list of a hundred thousand calls blocked its event loop for half a minute."""
+    monkeypatch.setattr(CountedInstant, "comparisons", 0)
+    memory = MemoryRequestState()
+    for number in range(40):
+        state = StoredState(key=f"req_{number:02d}", version="v1", text="{}", expires_at=CountedInstant(FAR))
+        await memory.write(state, replaces=None)
+
+    after, pages = "", 0
+    while page := await memory.list_states(after=after, limit=4):
+        after, pages = page[-1].key, pages + 1
+
+    assert (pages, CountedInstant.comparisons) == (10, 40)
+
+
 async def test_an_sqlite_file_that_cannot_be_used_raises_the_library_s_own_error_with_advice(tmp_path: Path) -> None:
     state = StoredState(key="k", version="v1", text="{}", expires_at=FAR)
     (tmp_path / "notes.db").write_text("no database, certainly longer than a hundred bytes" * 10, encoding="utf-8")

@@ -44,7 +44,7 @@ _LEASED_ELSEWHERE: Final = (
     "Only the process that requested this call can cancel it: the server keeps it for that process's connection alone."
 )
 CANCEL_OVERDUE_SECONDS: Final = 5.0
-"""For the cancellation of a call whose time is over, as for those of the SDK."""
+"""For the cancellation of a call whose time is over, as for those of the SDK. Its stored events get as long before that."""
 STATE_POLL_SECONDS: Final = 1.0
 """How often a join looks whether another process has written the result."""
 _Work = Callable[[DirectConnection], Awaitable[None]]
@@ -65,6 +65,8 @@ class DirectCalls:
             await self._run_until_ended(call)
             return
         left = call.handle.created_at.timestamp() + seconds - call.clock.now()
+        if left <= 0.0:
+            await self._read_stored_end(call)
         running = asyncio.create_task(self._run_until_ended(call))
         timer = asyncio.create_task(call.clock.sleep(max(0.0, left)))
         try:
@@ -75,6 +77,14 @@ class DirectCalls:
         finally:
             await end_tasks([running, timer])
         await self._end_overdue(call)
+
+    async def _read_stored_end(self, call: LocalCall) -> None:
+        """No process followed the call at its time limit, so it may have ended in time. A task shows that when cancelled."""
+        position = call.record.position
+        if isinstance(position, StreamedPosition):
+            with suppress(RequestFailed, TimeoutError):
+                async with asyncio.timeout(CANCEL_OVERDUE_SECONDS):
+                    await self._resume_stream(call, position, attempts=1)
 
     async def _end_overdue(self, call: LocalCall) -> None:
         """Cancel the call at the server, if it answers in time, and save that its time is over."""
@@ -120,6 +130,12 @@ class DirectCalls:
                 await call.complete(CANCELLED)
             case _:
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
+
+    async def check_questions(self, call: LocalCall) -> None:
+        position = call.record.position
+        if isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
+            with suppress(RequestFailed):
+                await self._run(call, lambda connection: tasks.read_task(connection, call, position))
 
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         position = call.record.position

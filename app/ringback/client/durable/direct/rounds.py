@@ -27,7 +27,7 @@ from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, Req
 from ringback.protocol.tasks import TASKS_EXTENSION, find_created_task_id
 
 ROUNDS_MAX: Final = 100
-"""More rounds than this are taken for an endless loop, as in the service."""
+"""More rounds of questions than this are taken for an endless loop, as in the service."""
 _ELICITATION: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
 _NOT_ACCEPTED: Final = (
     "The tool asks for input, which this call does not accept. Request it with accepts_input=True if you can answer."
@@ -50,8 +50,8 @@ async def run_rounds(
         state = await _run_round(connection, call, tool, capabilities)
         if state is None:
             return
-        await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
         await call.save_position(state)
+        await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
 
 
 async def _run_round(
@@ -100,23 +100,23 @@ async def _apply_result(
 
 async def _park(call: LocalCall, previous: RoundPosition | None, result: Mapping[str, Any]) -> RoundPosition | None:
     state, requests = result.get("requestState"), result.get("inputRequests")
-    number = 1 if previous is None else previous.round + 1
-    if (problem := _find_problem(call, state, requests, number)) is not None:
+    asked = bool(requests) + (0 if previous is None else previous.asked)
+    if (problem := _find_problem(call, state, requests, asked)) is not None:
         await call.complete(problem)
         return None
-    position = RoundPosition(request_state=state, round=number)
+    position = RoundPosition(request_state=state, round=1 if previous is None else previous.round + 1, asked=asked)
     if not requests:
         return position
     await call.save_position(position, input_requests=parse_input_requests(requests))
     return None
 
 
-def _find_problem(call: LocalCall, state: Any, requests: Any, number: int) -> Completion | None:
+def _find_problem(call: LocalCall, state: Any, requests: Any, asked: int) -> Completion | None:
     if requests and not call.record.request.accepts_input:
         return failed_completion("upstream_error", _NOT_ACCEPTED)
     if not isinstance(state, str | None) or (state is None and not requests):
         return failed_completion("upstream_error", "The server asks for input without naming it.")
-    if number > ROUNDS_MAX:
+    if asked > ROUNDS_MAX:
         return failed_completion("upstream_error", f"The server asked for input more than {ROUNDS_MAX} times.")
     return None
 

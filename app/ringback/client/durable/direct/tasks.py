@@ -49,6 +49,11 @@ async def follow_task(connection: DirectConnection, call: LocalCall, position: T
         await call.clock.sleep(polling.poll_seconds)
 
 
+async def read_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
+    """Save how the task stands."""
+    await apply_task(call, await await_poll(_send_task_request(connection, call, position, "tasks/get", {})))
+
+
 async def cancel_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
     """Ask for the cancellation, and save the task's end if it has one by then."""
     with suppress(UpstreamError):  # the task has ended or is gone: the next request shows which
@@ -89,6 +94,8 @@ async def apply_task(call: LocalCall, task: Mapping[str, Any]) -> None:
             )
         case WorkingTask(message):
             report_status_message(call, message)
+            if call.record.input_requests:
+                await call.save(input_requests={})
 
 
 def report_status_message(call: LocalCall, message: str | None) -> None:
