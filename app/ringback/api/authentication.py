@@ -137,7 +137,7 @@ def parse_strict_json(text: bytes) -> Any:
         orjson.loads(text)
     except orjson.JSONDecodeError as problem:
         raise MalformedJson(
-            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}.",
+            jsontext.describe_refusal(problem),
             position=problem.pos,
             line=problem.lineno,
             column=problem.colno,

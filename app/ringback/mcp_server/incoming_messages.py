@@ -84,10 +84,11 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
     if "method" in message and _is_storable(message.get("id")):
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
     _require_message_form(message)
-    if not (_has_strict_values(body) and _is_storable(message)):
+    _require_strict_values(body)
+    if not _is_storable(message):
         raise UnstorableMessage(
-            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
-            "unpaired surrogate or more than 250 levels. Send such a number as a string."
+            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "
+            "number as a string."
         )
     scope["state"][_BODY_KEY] = body
     set_message(scope["state"], message)
@@ -122,20 +123,19 @@ def _parse(body: bytes) -> Any:
     except jsontext.RepeatedName as problem:
         raise MalformedMessage(problem.advice) from None
     except json.JSONDecodeError as problem:
-        raise UnreadableMessage(
-            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise UnreadableMessage("The body has a number of thousands of digits, or too many levels.") from None
+        raise UnreadableMessage(jsontext.describe_refusal(problem)) from None
+    except UnicodeDecodeError as problem:
+        raise UnreadableMessage(f"The body is not UTF-8 at byte {problem.start}.") from None
+    except RecursionError:
+        raise UnreadableMessage("The body has too many levels. Send at most 250.") from None
 
 
-def _has_strict_values(body: bytes) -> bool:
-    """Whether each number and text is one that all parsers read. Python's parser takes NaN, and surrogates without a pair."""
+def _require_strict_values(body: bytes) -> None:
+    """Refuse numbers and texts that not all parsers read. Python's parser takes NaN, and surrogates without a pair."""
     try:
         jsontext.loads(body)
-    except json.JSONDecodeError:
-        return False
-    return True
+    except json.JSONDecodeError as problem:
+        raise UnstorableMessage(jsontext.describe_refusal(problem)) from None
 
 
 def _is_storable(value: Any) -> bool:
