@@ -159,12 +159,17 @@ def _require_message_form(message: dict[str, Any]) -> None:
     match message:
         case {"jsonrpc": "2.0", "method": str()} if isinstance(message.get("params", {}), dict | None):
             return
-        case {"jsonrpc": "2.0", "result": _} | {"jsonrpc": "2.0", "error": _} if "method" not in message:
+        case {"jsonrpc": "2.0", "id": int() | str(), "result": dict()} if "method" not in message:
+            return
+        case {"jsonrpc": "2.0", "id": int() | str() | None, "error": {"code": int(), "message": str()}} if (
+            "method" not in message
+        ):
             return
         case _:
             raise MalformedMessage(
                 "The body is no JSON-RPC message of MCP. Send 'jsonrpc': '2.0', a method, an id unless it is a notification, "
-                "and params, if any, as an object."
+                "and params, if any, as an object. Or send a response: 'jsonrpc': '2.0', the id of the request, and a result "
+                "as an object, or an error with a code and a message."
             )
 
 

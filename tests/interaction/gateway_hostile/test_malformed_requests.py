@@ -287,6 +287,28 @@ async def test_a_message_of_another_form_is_refused_in_words_under_its_id_in_bot
         assert "pydantic" not in error["message"]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"result": SECRET},
+        {"result": None},
+        {"id": None, "result": {}},
+        {"id": {}, "result": {"x": SECRET}},
+        {"error": SECRET},
+        {"error": {"code": SECRET, "message": "no"}},
+        {"error": {"code": 1}},
+    ],
+)
+async def test_a_response_of_another_form_is_refused_in_words(session: LegacyClientSession, wrong: Json) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, **wrong}).encode()
+    answer = await session.http.post(
+        session.url, content=body, headers={**session.headers, "content-type": "application/json"}
+    )
+    error = assert_rejected(answer)
+    assert error["code"] == -32600
+    assert "pydantic" not in error["message"]
+
+
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])
 async def test_an_invalid_jsonrpc_message_is_refused(intruder: HostileClient, envelope: object) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**COUNT, "_meta": envelope}})
