@@ -267,6 +267,24 @@ async def test_more_calls_than_the_connections_of_an_address_wait_for_each_other
     assert sent_at_once == CALLS_MAX
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"name": "ringback_cancel_call", "arguments": {"call_id": "call_1"}},
+        {"name": "ringback_answer_call", "arguments": {"call_id": "call_1", "responses": {}}},
+        {"name": "echo", "requestState": "state", "inputResponses": {}},
+    ],
+    ids=["a cancellation", "an answer by a tool", "an answer of 2026-07-28"],
+)
+async def test_what_ends_or_answers_a_call_waits_for_no_other_call(params: dict[str, Any]) -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", *[ScriptedStream() for _ in range(CALLS_MAX)])
+        for number in range(CALLS_MAX):
+            stage.send_request("tools/call", {"name": "echo"} | MODERN_META, request_id=number)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == CALLS_MAX)
+        await stage.request("tools/call", params | MODERN_META, request_id="now")
+
+
 async def test_notifications_of_the_client_are_forwarded() -> None:
     async with running_bridge() as stage:
         await stage.begin_session()
