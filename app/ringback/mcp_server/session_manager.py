@@ -30,22 +30,28 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServ
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import MissingSession, StoreUnavailable, Unavailable, UnknownSession
+from ringback.domain.errors import StoreUnavailable, Unavailable
 from ringback.domain.mcp_sessions import SessionState
 from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
-from ringback.mcp_server.incoming_messages import get_body, get_message
+from ringback.mcp_server.incoming_messages import get_body
 from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
-from ringback.mcp_server.session_transport import OPENING_METHOD, SessionTransport, build_replay
+from ringback.mcp_server.session_refusals import (
+    omit_session_of_refusal,
+    require_known_version,
+    require_opening_request,
+    unknown_session,
+)
+from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
@@ -64,8 +70,6 @@ SESSIONS_MAX: Final = 10_000
 OPENING_SESSIONS_MAX: Final = 100
 """Sessions of one principal that may be in their `initialize` at once, beyond those that are stored. `initialize` takes some
 milliseconds."""
-_SESSION_HEADER: Final = "Mcp-Session-Id"
-_SESSION_METHODS: Final = frozenset({"POST", "GET", "DELETE"})
 _REPLAY_ID: Final = "ringback-replay"
 """What the request ids of replayed messages begin with; no client uses them."""
 
@@ -122,11 +126,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         headers = Headers(scope=scope)
         version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            require_known_version(version, scope)
             await self._handle_request(scope, receive, send)
         elif session_id is None:
-            _require_opening_request(scope)
+            require_opening_request(scope)
             await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
-            await self._handle_request(scope, receive, _omit_session_of_refusal(send))
+            await self._handle_request(scope, receive, omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
         else:
@@ -186,10 +191,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     def _require_owned_session(self, session_id: str, scope: Scope) -> None:
         """Raise `UnknownSession` for a session that is unknown here, or of another caller: both get the same response."""
         if self._session_owners.get(session_id) != authorization_context(scope["user"]):
-            raise UnknownSession(
-                "Session not found. It has ended, or it belongs to another API key or URL. Send 'initialize' without "
-                f"{_SESSION_HEADER} to open another one."
-            )
+            raise unknown_session()
 
     # -- sessions of other processes --
 
@@ -319,30 +321,3 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         await self._discard_sessions(ended)
         for session_id in self._subscriptions.keys() - self._server_instances.keys():
             self._drop_subscription(session_id)
-
-
-def _require_opening_request(scope: Scope) -> None:
-    """Raise `MissingSession` for what opens no session. The SDK would open one for it, refuse it, and end the session."""
-    message: Any = get_message(scope)
-    if scope["method"] == "POST" and message.get("method") == OPENING_METHOD:
-        return
-    if scope["method"] in _SESSION_METHODS:
-        raise MissingSession(
-            f"Missing session ID. Send the header {_SESSION_HEADER} with the id from the response to 'initialize', or send "
-            "'initialize' first. A client of 2026-07-28 needs no session: it sends MCP-Protocol-Version: 2026-07-28."
-        )
-
-
-def _omit_session_of_refusal(send: Send) -> Send:
-    """Send no session id with a refused request.
-
-    The SDK names a new session in each response to a request without one, and drops that session again after a refusal. Some
-    clients (AI SDK 5) open a stream while they initialize, and take the id of whichever response arrives last.
-    """
-
-    async def send_without_session(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
-            del MutableHeaders(scope=message)[MCP_SESSION_ID_HEADER]
-        await send(message)
-
-    return send_without_session

@@ -127,6 +127,22 @@ async def test_wrong_params_of_a_legacy_method_are_named(
     assert refused.value.message.startswith(f"Invalid request parameters. {named}"), refused.value.message
 
 
+@pytest.mark.parametrize("version", ["2025-12-31", "1.0", ""])
+async def test_a_header_with_an_unknown_version_is_refused_in_a_session_with_the_known_ones(
+    session: LegacyClientSession, version: str
+) -> None:
+    body = {"jsonrpc": "2.0", "id": "mine", "method": "tools/list"}
+    for method in ("POST", "GET", "DELETE"):
+        headers = {**session.headers, "mcp-protocol-version": version}
+        answer = await session.http.request(
+            method, session.url, json=body if method == "POST" else None, headers=headers
+        )
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+        assert "MCP-Protocol-Version" in answer.json()["error"]["message"]
+        assert {LEGACY, MODERN} == {each for each in (LEGACY, MODERN) if each in answer.json()["error"]["message"]}
+    assert await session.request("tools/list", {})
+
+
 @pytest.mark.parametrize("version", [None, LEGACY, "2024-11-05"])
 async def test_a_request_outside_a_session_is_told_how_to_open_one(gate: GatewayHarness, version: str | None) -> None:
     headers = {**ACCEPT, "authorization": f"Bearer {await gate.get_api_key('alice')}"}
