@@ -5,7 +5,7 @@ A legacy session is stored (`services.mcp_sessions`), and a manager's memory is 
     initialize      SessionRecorder stores what was agreed on; then the client gets the response
     unknown id      the manager looks for a stored session of this caller. It replays `initialize`, `notifications/initialized`,
                     the log level and the subscriptions into a new transport of the same id, and then handles the request
-    refused         an `initialize` that cannot be stored gets an error, and its session ends
+    refused         an `initialize` that fails or cannot be stored gets an error, and its session ends
     DELETE          the stored session is deleted; then the client gets the response
     too many        a new session ends the longest idle one of its principal at this endpoint
     other nodes     a change or the end of the session at another node is followed here, at its notification; at the latest when
