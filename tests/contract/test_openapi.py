@@ -19,12 +19,14 @@ from openapi_spec_validator import validate
 from ringback.api.openapi_export import render_document
 from ringback.domain.call import CallStatus, Progress, apply_completion
 from ringback.domain.call_outcome import completion_from_result
+from ringback.domain.change_subscriptions import change_name
 from ringback.domain.cursor import LogPosition
 from ringback.domain.erasure import erase_event
-from ringback.domain.event import Event, EventName, build_call_event
+from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
 from ringback.domain.event_types import PUBLISHED_NAME_PATTERN
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.principal import Scope
+from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_health import build_webhook_event
 from ringback.notifier.payload import (
@@ -40,7 +42,7 @@ from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.telemetry.spans import TRACEPARENT
 from ringback.upstreams.faults import Fault
 from tests.support.clock import START
-from tests.support.examples import CALL, WEBHOOK
+from tests.support.examples import ALICE, CALL, WEBHOOK
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
@@ -245,6 +247,14 @@ def build_webhook_events() -> list[Event]:
             (EventName.WEBHOOK_RECOVERED, WEBHOOK),
         )
     ]
+
+
+@pytest.mark.parametrize("listing", [*Listing, None])
+def test_callbacks_of_changed_upstreams_match_the_document(listing: Listing | None) -> None:
+    uri = "file:///srv/report.md" if listing is None else None
+    change = change_name(UpstreamChange(upstream="git", listing=listing, uri=uri))
+    event = build_upstream_event(ALICE, "git", change=change, uri=uri, event_id=EventId("evt_1"), seq=2, now=START)
+    assert list_schema_errors(describe_schema(event.name), build_callback(event)) == []
 
 
 def test_callbacks_of_erased_events_match_the_document() -> None:

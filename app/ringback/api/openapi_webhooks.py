@@ -214,7 +214,7 @@ class RecoveredCallback(CallbackBase):
 
 class UpstreamChangedData(CallbackPart):
     upstream: str
-    change: Literal["tools", "resources", "prompts", "resource"]
+    change: Literal["tools", "resources", "prompts", "events", "resource"]
     uri: OmittedIfNone[str] = Field(
         default=None, description="The resource that changed, as in the webhook's `resource_uri`."
     )
