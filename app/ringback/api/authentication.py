@@ -146,7 +146,7 @@ def parse_strict_json(text: bytes) -> Any:
         value = jsontext.loads_unique(text)
         jsontext.dumps(value)
     except jsontext.RepeatedName as problem:
-        raise InvalidRequest(problem.advice) from None
+        raise InvalidRequest(f"The body {problem.fault}") from None
     except (TypeError, ValueError, RecursionError):
         raise InvalidRequest(
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "

@@ -36,9 +36,8 @@ class RepeatedName(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(name[:REPEATED_NAME_LENGTH_MAX])
-        self.advice = (
-            f"The body has an object with two members named '{name[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
-        )
+        self.fault = f"has an object with two members named '{name[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
+        """What is wrong with the text, after its name: `The body has …`."""
 
 
 def dumps(value: Any) -> bytes:
@@ -127,13 +126,13 @@ def loads_unique(text: bytes) -> Any:
         return _ANY_DIGITS_DECODER.decode(decoded)
 
 
-def describe_refusal(problem: json.JSONDecodeError) -> str:
-    """What is wrong with a body that `loads` refuses, where, and what to do. It may be JSON with a value that is not kept."""
+def describe_refusal(problem: json.JSONDecodeError, *, subject: str = "The body") -> str:
+    """What is wrong with a text that `loads` refuses, where, and what to do. It may be JSON with a value that is not kept."""
     place = f"at line {problem.lineno}, column {problem.colno}"
     for part, value, advice in _REFUSED_VALUES:
         if part in problem.msg:
-            return f"The body has {value}, {place}. {advice}"
-    return f"The body is not JSON: {problem.msg}, {place}."
+            return f"{subject} has {value}, {place}. {advice}"
+    return f"{subject} is not JSON: {problem.msg}, {place}."
 
 
 def _build_unique_object(members: list[tuple[str, Any]]) -> dict[str, Any]:

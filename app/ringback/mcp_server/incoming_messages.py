@@ -121,7 +121,7 @@ def _parse(body: bytes) -> Any:
     try:
         return jsontext.loads_unique(body)
     except jsontext.RepeatedName as problem:
-        raise MalformedMessage(problem.advice) from None
+        raise MalformedMessage(f"The body {problem.fault}") from None
     except json.JSONDecodeError as problem:
         raise UnreadableMessage(jsontext.describe_refusal(problem)) from None
     except UnicodeDecodeError as problem:
