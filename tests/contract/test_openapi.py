@@ -17,12 +17,16 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from ringback.api.openapi_export import render_document
-from ringback.domain.call import Progress
+from ringback.domain.call import CallStatus, Progress, apply_completion
+from ringback.domain.call_outcome import completion_from_result
+from ringback.domain.change_subscriptions import change_name
 from ringback.domain.cursor import LogPosition
-from ringback.domain.event import EventName
+from ringback.domain.erasure import erase_event
+from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
 from ringback.domain.event_types import PUBLISHED_NAME_PATTERN
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.principal import Scope
+from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_health import build_webhook_event
 from ringback.notifier.payload import (
@@ -38,7 +42,7 @@ from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.telemetry.spans import TRACEPARENT
 from ringback.upstreams.faults import Fault
 from tests.support.clock import START
-from tests.support.examples import WEBHOOK
+from tests.support.examples import ALICE, CALL, WEBHOOK
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
@@ -224,23 +228,61 @@ async def test_callbacks_match_the_document(tmp_path: Path) -> None:
         assert list_schema_errors(described.get(body["name"], described["published"]) or "", body) == []
 
 
-def test_webhook_and_gap_envelopes_match_the_document() -> None:
+def build_callback(event: Event) -> Any:
+    """The body of a callback without a call to resume."""
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="test"), result_retention_seconds=1.0)
     payloads = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
+    receiver = replace(WEBHOOK, correlation_id="inbox-3")
+    return orjson.loads(payloads.build_event_body(event, receiver, call=None, watermark=LogPosition(1)))
+
+
+def build_webhook_events() -> list[Event]:
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     failing = replace(suspended, state=WebhookState.ACTIVE, alerted_percent=70)
-    for name, webhook in (
-        (EventName.WEBHOOK_FAILING, failing),
-        (EventName.WEBHOOK_SUSPENDED, suspended),
-        (EventName.WEBHOOK_RECOVERED, WEBHOOK),
-    ):
-        event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
-        body = orjson.loads(
-            payloads.build_event_body(
-                event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)
-            )
+    return [
+        build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
+        for name, webhook in (
+            (EventName.WEBHOOK_FAILING, failing),
+            (EventName.WEBHOOK_SUSPENDED, suspended),
+            (EventName.WEBHOOK_RECOVERED, WEBHOOK),
         )
-        assert list_schema_errors(describe_schema(name), body) == []
+    ]
+
+
+@pytest.mark.parametrize("listing", [*Listing, None])
+def test_callbacks_of_changed_upstreams_match_the_document(listing: Listing | None) -> None:
+    uri = "file:///srv/report.md" if listing is None else None
+    change = change_name(UpstreamChange(upstream="git", listing=listing, uri=uri))
+    event = build_upstream_event(ALICE, "git", change=change, uri=uri, event_id=EventId("evt_1"), seq=2, now=START)
+    assert list_schema_errors(describe_schema(event.name), build_callback(event)) == []
+
+
+def test_callbacks_of_erased_events_match_the_document() -> None:
+    """A subscription that begins again sends the stubs of what was erased meanwhile."""
+    finished = apply_completion(
+        CALL, completion_from_result(b"{}", is_error=True), now=START, result_retention_seconds=60
+    )
+    progressing = replace(CALL, progress=Progress(progress=1, total=2, message="private"))
+    waiting = replace(CALL, status=CallStatus.INPUT_REQUIRED)
+    calls = {
+        EventName.CALL_FINISHED: finished,
+        EventName.CALL_PROGRESS: progressing,
+        EventName.CALL_INPUT_REQUIRED: waiting,
+    }
+    of_calls = [
+        build_call_event(name, call, event_id=EventId("evt_1"), seq=7, now=START) for name, call in calls.items()
+    ]
+    for event in [*of_calls, *build_webhook_events()]:
+        schema = describe_schema(event.name)
+        body = build_callback(erase_event(event))
+        assert list_schema_errors(schema, body) == []
+        data = DOCUMENT["components"]["schemas"][schema]["properties"]["data"]["$ref"].rpartition("/")[2]
+        assert body["data"].keys() <= DOCUMENT["components"]["schemas"][data]["properties"].keys()
+
+
+def test_webhook_and_gap_envelopes_match_the_document() -> None:
+    for event in build_webhook_events():
+        assert list_schema_errors(describe_schema(event.name), build_callback(event)) == []
     gap = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
     assert list_schema_errors(describe_schema("gap"), orjson.loads(gap.body)) == []
     assert list_schema_errors(describe_schema("verification"), orjson.loads(build_verification_body("challenge"))) == []

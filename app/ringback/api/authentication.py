@@ -137,7 +137,7 @@ def parse_strict_json(text: bytes) -> Any:
         orjson.loads(text)
     except orjson.JSONDecodeError as problem:
         raise MalformedJson(
-            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}.",
+            jsontext.describe_refusal(problem),
             position=problem.pos,
             line=problem.lineno,
             column=problem.colno,
@@ -146,7 +146,7 @@ def parse_strict_json(text: bytes) -> Any:
         value = jsontext.loads_unique(text)
         jsontext.dumps(value)
     except jsontext.RepeatedName as problem:
-        raise InvalidRequest(problem.advice) from None
+        raise InvalidRequest(f"The body {problem.fault}") from None
     except (TypeError, ValueError, RecursionError):
         raise InvalidRequest(
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "

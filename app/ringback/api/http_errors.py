@@ -4,7 +4,7 @@ from ringback.domain import errors
 
 
 class MalformedJson(errors.RingbackError):
-    """Body is not JSON."""
+    """Body cannot be read as JSON."""
 
     slug = "malformed-json"
 

@@ -48,6 +48,15 @@ class CallbackPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+Erased = Annotated[
+    OmittedIfNone[Literal[True]],
+    Field(
+        description="Present if the event was erased on request. Members that came from the client or the upstream are then "
+        "null, empty or absent."
+    ),
+]
+
+
 class CallbackData(CallbackPart):
     """Ids and digests. It contains no text of an upstream, unless the webhook has `include_result`."""
 
@@ -68,6 +77,7 @@ class CallbackData(CallbackPart):
         default=None, description="The call's resource for MCP clients, at `mcp_url`."
     )
     mcp_url: OmittedIfNone[str] = None
+    erased: Erased = None
 
 
 class CallbackError(CallbackPart):
@@ -164,6 +174,7 @@ class WebhookData(CallbackPart):
     webhook_correlation_id: OmittedIfNone[str] = Field(
         default=None, description="Of the webhook that receives this callback, if it has one."
     )
+    erased: Erased = None
 
 
 class FailingData(WebhookData):
@@ -203,7 +214,7 @@ class RecoveredCallback(CallbackBase):
 
 class UpstreamChangedData(CallbackPart):
     upstream: str
-    change: Literal["tools", "resources", "prompts", "resource"]
+    change: Literal["tools", "resources", "prompts", "events", "resource"]
     uri: OmittedIfNone[str] = Field(
         default=None, description="The resource that changed, as in the webhook's `resource_uri`."
     )
@@ -222,7 +233,7 @@ class PublishedCallback(CallbackBase):
     name: str = Field(description="The name that was published, such as `order.paid`, or `upstream/name`.")
     data: dict[str, Any] = Field(
         description="As it was published. To a webhook that was registered over REST, also `subscription_id`, and "
-        "`webhook_correlation_id` if it has one."
+        "`webhook_correlation_id` if it has one. Of an erased event only these, and `erased: true`."
     )
 
 

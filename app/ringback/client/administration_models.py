@@ -31,6 +31,8 @@ class CreatedApiKey(ApiKey):
 
     key: str = Field(repr=False)
     """The key itself, which no other response shows."""
+    warning: str | None = None
+    """Which of its upstreams do not exist."""
 
 
 class RotatedApiKey(CreatedApiKey):

@@ -77,7 +77,10 @@ class Erasure:
 
 
 _KEPT_MEMBERS: Final = frozenset(
-    {"call_id", "status", "outcome", "upstream", "tool", "created_at", "finished_at", "error"}
+    {
+        *("call_id", "status", "outcome", "upstream", "tool", "created_at", "finished_at", "error"),
+        *("webhook_id", "state", "last_error", "failing_since", "percent", "suspends_at", "advice"),
+    }
 )
 """Members of an event's data that are the service's own words, ids and times."""
 _EMPTY_MEMBERS: Final[dict[str, Any]] = {

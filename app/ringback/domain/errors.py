@@ -9,6 +9,7 @@
     │   ├── UnknownUpstream
     │   └── UnknownTool
     ├── MalformedMessage          an MCP message that is no JSON-RPC, or that two readers would understand differently
+    │   ├── MissingSession        … of a version with sessions, outside of one
     │   ├── UnreadableMessage     … no JSON
     │   ├── UnstorableMessage     … a number or a depth that cannot be written again
     │   ├── UnexpectedMediaType   … announced as something else than JSON
@@ -17,7 +18,8 @@
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
-    │   └── UnknownLogin          … or completed, or expired
+    │   ├── UnknownLogin          … or completed, or expired
+    │   └── UnknownSession        … or ended
     ├── Gone                      it existed and has expired
     │   ├── CallExpired
     │   └── ResumeTokenExpired
@@ -135,6 +137,12 @@ class NotAcceptable(MalformedMessage):
     slug = "not-acceptable"
 
 
+class MissingSession(MalformedMessage):
+    """Message belongs to no session."""
+
+    slug = "missing-session"
+
+
 class StreamEnded(RingbackError):
     """Stream has ended."""
 
@@ -163,6 +171,12 @@ class UnknownLogin(NotFound):
     """Unknown login."""
 
     slug = "unknown-login"
+
+
+class UnknownSession(NotFound):
+    """Unknown session."""
+
+    slug = "unknown-session"
 
 
 class Gone(RingbackError):

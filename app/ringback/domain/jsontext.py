@@ -19,6 +19,12 @@ _INTEGER_64_END: Final = 2**64
 _INTEGER_64_MIN: Final = -(2**63)
 LEVELS_MAX: Final = 254
 """Levels that orjson writes, if the innermost one is empty; otherwise one more."""
+_REFUSED_VALUES: Final = (
+    ("number is infinity", "a number beyond the range of doubles", "Send it as a string."),
+    ("surrogate in string", "an unpaired surrogate", "Send whole characters."),
+    ("depth limit", "too many levels", "Send at most 250."),
+)
+"""JSON (RFC 8259) that orjson refuses: a part of its message, the value in words, and what to do."""
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _LONG_RUN: Final = b"0" * 19
 """2**63 has 19 digits. orjson reads an integer beyond 64 bits as a double."""
@@ -30,9 +36,8 @@ class RepeatedName(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(name[:REPEATED_NAME_LENGTH_MAX])
-        self.advice = (
-            f"The body has an object with two members named '{name[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
-        )
+        self.fault = f"has an object with two members named '{name[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
+        """What is wrong with the text, after its name: `The body has …`."""
 
 
 def dumps(value: Any) -> bytes:
@@ -109,9 +114,25 @@ def _write_integer(value: int) -> Any:
 def loads_unique(text: bytes) -> Any:
     """Parse JSON with Python's parser: orjson would round integers beyond 64 bits and keep the last member of a name.
 
-    Raises `RepeatedName`, ValueError (also for a number of thousands of digits) and RecursionError.
+    An integer of thousands of digits becomes one that `dumps` refuses: the rest of the text, such as the id of a request, is
+    read all the same. Raises `RepeatedName`, ValueError and RecursionError.
     """
-    return _UNIQUE_DECODER.decode(text.decode())
+    decoded = text.decode()
+    try:
+        return _UNIQUE_DECODER.decode(decoded)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python converts no integer of so many digits
+        return _ANY_DIGITS_DECODER.decode(decoded)
+
+
+def describe_refusal(problem: json.JSONDecodeError, *, subject: str = "The body") -> str:
+    """What is wrong with a text that `loads` refuses, where, and what to do. It may be JSON with a value that is not kept."""
+    place = f"at line {problem.lineno}, column {problem.colno}"
+    for part, value, advice in _REFUSED_VALUES:
+        if part in problem.msg:
+            return f"{subject} has {value}, {place}. {advice}"
+    return f"{subject} is not JSON: {problem.msg}, {place}."
 
 
 def _build_unique_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,7 +143,12 @@ def _build_unique_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return built
 
 
+def _read_integer(digits: str) -> int:
+    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else _INTEGER_END
+
+
 _UNIQUE_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_unique_object)
+_ANY_DIGITS_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_unique_object, parse_int=_read_integer)
 
 
 def dumps_canonical(value: Any) -> bytes:

@@ -44,6 +44,9 @@ IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
 CALLBACK_META_KEY: Final = "ringback/callback"
 INSTANCES_META_KEY: Final = "ringback/instances"
 """In results: the Ringback that answers, and those behind it (`upstreams.instances`)."""
+SUBSCRIBER_META_KEY: Final = "ringback/subscriber"
+"""In events/subscribe and events/unsubscribe of a server that subscribes for its clients: which of them owns the subscription.
+It has no effect on a tools/call, which therefore refuses it."""
 
 
 _KNOWN_KEYS: Final = frozenset(

@@ -51,6 +51,7 @@ Beside the drawing:
     http_options, meta           options in headers and URLs; `_meta` in both directions
     known_clients                what some clients do differently; client_patience: how long clients wait
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
+    session_refusals             what a session manager refuses, in words
     session_notifications, session_activity   notifications to a legacy session, and when it was used last
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     modern_calls                 a modern tools/call without the SDK's layers around its handler

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Call, InputRequest
-from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError
+from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError, Unavailable
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -88,10 +88,12 @@ def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, message: Mapping[str, Any]) -> None:
-    """Store a client's answer to a question that another node asked."""
+    """Store a client's answer to a question that another node asked. Raises `Unavailable`: a 202 would lose the answer."""
     try:
         answer = _parse_answer(message.get("result") or {})
         await gateway.input_answers.answer_input(caller, asked.call_id, {asked.key: answer})
+    except Unavailable:
+        raise
     except (ValidationError, RingbackError) as problem:
         log.info("question.not_answered", extra={"call_id": asked.call_id, "problem": type(problem).__name__})
 

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple, cast
 
 from ringback.domain.call import Call
 from ringback.domain.ids import CallId, IdGenerator
+from ringback.protocol.question_ids import QUESTION_ID_PREFIX
 
 _RANDOM_BYTES: Final = 8
 """The same question may be asked on several streams at once."""
-_PATTERN: Final = re.compile(r"elicit:(?P<call_id>[A-Za-z0-9_]{1,64}):(?P<key>[^:]{1,128}):[0-9a-f]+")
+_PATTERN: Final = re.compile(rf"{QUESTION_ID_PREFIX}(?P<call_id>[A-Za-z0-9_]{{1,64}}):(?P<key>[^:]{{1,128}}):[0-9a-f]+")
 
 
 class AskedQuestion(NamedTuple):
@@ -33,7 +34,7 @@ class ElicitationIds:
     @contextmanager
     def open_elicitation(self, call: Call, key: str) -> Generator[str]:
         """A new id. Until the end of the context, its answer reaches the code that waits here."""
-        request_id = f"elicit:{call.id}:{key}:{self._ids.random_bytes(_RANDOM_BYTES).hex()}"
+        request_id = f"{QUESTION_ID_PREFIX}{call.id}:{key}:{self._ids.random_bytes(_RANDOM_BYTES).hex()}"
         self._waiting.add(request_id)
         try:
             yield request_id

@@ -21,6 +21,7 @@ from ringback.domain.errors import StoreUnavailable, UnknownUpstream
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventType, qualified_name
+from ringback.domain.meta import SUBSCRIBER_META_KEY
 from ringback.domain.principal import Caller
 from ringback.mcp_server.event_types import (
     OWN_EVENT_NAMES,
@@ -30,6 +31,7 @@ from ringback.mcp_server.event_types import (
     to_published_filter,
 )
 from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.meta import read_label
 from ringback.mcp_server.request_context import RequestContext
 from ringback.protocol.mcp_events.backend import (
     Interest,
@@ -146,11 +148,13 @@ class GatewayEventBackend:
     async def subscribe(self, caller: RequestContext, request: SubscriptionRequest) -> SubscriptionGrant:
         name = _get_log_name(caller, request.name)
         return await self._gateway.event_subscriptions.subscribe(
-            caller.caller, replace(request, name=name), shown_name=None if name == request.name else request.name
+            caller.caller,
+            replace(request, name=name, subscriber=_read_subscriber(caller)),
+            shown_name=None if name == request.name else request.name,
         )
 
     async def unsubscribe(self, caller: RequestContext, key: SubscriptionKey) -> None:
-        log_key = replace(key, name=_get_log_name(caller, key.name))
+        log_key = replace(key, name=_get_log_name(caller, key.name), subscriber=_read_subscriber(caller))
         await self._gateway.event_subscriptions.unsubscribe(caller.caller, log_key)
 
     # -- names and arguments --
@@ -239,6 +243,11 @@ def _get_log_name(caller: RequestContext, name: str) -> str:
     """The name in the log of the event type that the client names."""
     upstream = caller.endpoint.upstream
     return name if upstream is None or name in OWN_EVENT_NAMES else qualified_name(upstream, name)
+
+
+def _read_subscriber(caller: RequestContext) -> str | None:
+    """Which of its clients a server subscribes for; raises `InvalidRequest` for an invalid one."""
+    return read_label(caller.meta, (SUBSCRIBER_META_KEY,))
 
 
 @lru_cache(maxsize=256)

@@ -84,10 +84,11 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
     if "method" in message and _is_storable(message.get("id")):
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
     _require_message_form(message)
-    if not (_has_strict_values(body) and _is_storable(message)):
+    _require_strict_values(body)
+    if not _is_storable(message):
         raise UnstorableMessage(
-            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
-            "unpaired surrogate or more than 250 levels. Send such a number as a string."
+            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "
+            "number as a string."
         )
     scope["state"][_BODY_KEY] = body
     set_message(scope["state"], message)
@@ -120,22 +121,21 @@ def _parse(body: bytes) -> Any:
     try:
         return jsontext.loads_unique(body)
     except jsontext.RepeatedName as problem:
-        raise MalformedMessage(problem.advice) from None
+        raise MalformedMessage(f"The body {problem.fault}") from None
     except json.JSONDecodeError as problem:
-        raise UnreadableMessage(
-            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise UnreadableMessage("The body has a number of thousands of digits, or too many levels.") from None
+        raise UnreadableMessage(jsontext.describe_refusal(problem)) from None
+    except UnicodeDecodeError as problem:
+        raise UnreadableMessage(f"The body is not UTF-8 at byte {problem.start}.") from None
+    except RecursionError:
+        raise UnreadableMessage("The body has too many levels. Send at most 250.") from None
 
 
-def _has_strict_values(body: bytes) -> bool:
-    """Whether each number and text is one that all parsers read. Python's parser takes NaN, and surrogates without a pair."""
+def _require_strict_values(body: bytes) -> None:
+    """Refuse numbers and texts that not all parsers read. Python's parser takes NaN, and surrogates without a pair."""
     try:
         jsontext.loads(body)
-    except json.JSONDecodeError:
-        return False
-    return True
+    except json.JSONDecodeError as problem:
+        raise UnstorableMessage(jsontext.describe_refusal(problem)) from None
 
 
 def _is_storable(value: Any) -> bool:
@@ -159,12 +159,17 @@ def _require_message_form(message: dict[str, Any]) -> None:
     match message:
         case {"jsonrpc": "2.0", "method": str()} if isinstance(message.get("params", {}), dict | None):
             return
-        case {"jsonrpc": "2.0", "result": _} | {"jsonrpc": "2.0", "error": _} if "method" not in message:
+        case {"jsonrpc": "2.0", "id": int() | str(), "result": dict()} if "method" not in message:
+            return
+        case {"jsonrpc": "2.0", "id": int() | str() | None, "error": {"code": int(), "message": str()}} if (
+            "method" not in message
+        ):
             return
         case _:
             raise MalformedMessage(
                 "The body is no JSON-RPC message of MCP. Send 'jsonrpc': '2.0', a method, an id unless it is a notification, "
-                "and params, if any, as an object."
+                "and params, if any, as an object. Or send a response: 'jsonrpc': '2.0', the id of the request, and a result "
+                "as an object, or an error with a code and a message."
             )
 
 

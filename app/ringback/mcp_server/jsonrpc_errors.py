@@ -7,18 +7,31 @@ from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
+from pydantic import ValidationError
 
 from ringback.domain import errors
 from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.request_context import TASKS_EXTENSION
 from ringback.mcp_server.tool_advice import name_tools
 from ringback.schemas.jsonrpc_errors import build_error_data, choose_error_code
+from ringback.schemas.validation_errors import describe_validation_errors
 
 LEGACY_RESOURCE_NOT_FOUND_CODE: Final = -32002
+ERRORS_SHOWN_MAX: Final = 3
+"""Wrong params that one error names: a client can correct about this many at once."""
 
 
 def to_mcp_error(error: errors.RingbackError) -> MCPError:
     return MCPError(choose_error_code(error), name_tools(error.detail), build_error_data(error))
+
+
+def invalid_params(problem: ValidationError, *, root: str = "") -> MCPError:
+    """Says what is wrong with the params of a request, without their values. The SDK would say only that they are invalid.
+
+    `root` is the location of the validated value in the request.
+    """
+    details = "; ".join(describe_validation_errors(problem, root=root, errors_max=ERRORS_SHOWN_MAX))
+    return MCPError(INVALID_PARAMS, f"Invalid request parameters. {details}", {"problem": errors.InvalidRequest.slug})
 
 
 def build_error_result(text: str) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class LegacyTasks:
         }
 
     async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
-        call = await self._read_task(context, params.task_id)
+        call = await self._read_task(context, params.task_id, is_changed=True)
         try:
             return await self._serialize_task(await self._gateway.calls.cancel_immediately(context.caller, call.id))
         except CallEnded as ended:
@@ -165,9 +165,9 @@ class LegacyTasks:
         task = self._serializer.legacy_task(call, now=self._gateway.clock.now(), is_paused=is_paused)
         return meta.with_call_meta(task, call)
 
-    async def _read_task(self, context: RequestContext, task_id: str) -> Call:
+    async def _read_task(self, context: RequestContext, task_id: str, *, is_changed: bool = False) -> Call:
         _require_tasks_version(context)
-        return await get_own_task(self._gateway, context, task_id)
+        return await get_own_task(self._gateway, context, task_id, is_changed=is_changed)
 
     async def _wait_for_end(self, context: RequestContext, call: Call) -> None:
         """Wait until the call ends or the service stops, and send the call's questions to the client meanwhile."""

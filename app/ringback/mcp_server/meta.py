@@ -3,6 +3,8 @@
 Read from requests (`call_options` has the keys of the labels, and what clients say without `_meta`):
 
     ringback/callback          {url, secret?, events?, …}     a webhook for this call, validated as in REST
+    ringback/subscriber        text                           of events/subscribe and unsubscribe: which client of a server that
+                                                              subscribes for its clients (`protocol.mcp_events`)
 
 Added to results, tasks, pending resources and questions: `ringback/callId`, and the two labels if the call has them.
 

@@ -11,12 +11,13 @@ from typing import Any, Final
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import SERVER_INFO_META_KEY, methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from ringback.domain.errors import RingbackError
 from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.auth import get_caller
 from ringback.mcp_server.gateway import Era, Feature, MethodBinding, Result
-from ringback.mcp_server.jsonrpc_errors import method_not_found, to_mcp_error, upstream_mcp_error
+from ringback.mcp_server.jsonrpc_errors import invalid_params, method_not_found, to_mcp_error, upstream_mcp_error
 from ringback.mcp_server.method_spans import trace_method
 from ringback.mcp_server.request_context import Endpoint, RequestContext
 
@@ -50,9 +51,14 @@ class MethodDispatcher:
     async def _dispatch(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None and (handle_notification := self._notification_handlers.get(ctx.method)):
             await handle_notification(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))
-        if ctx.request_id is None or ctx.method not in self._method_names:
+        if ctx.request_id is None:
             return await call_next(ctx)
-        return await self._handle_request(ctx)
+        if ctx.method in self._method_names:
+            return await self._handle_request(ctx)
+        try:
+            return await call_next(ctx)
+        except ValidationError as problem:
+            raise invalid_params(problem) from None
 
     async def _handle_request(self, ctx: ServerRequestContext[Any, Any]) -> Result:
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -60,7 +66,10 @@ class MethodDispatcher:
         if method is None:
             raise method_not_found(ctx.method)
         _validate_request(ctx)
-        params = method.params.model_validate(dict(ctx.params or {}), by_name=False)
+        try:
+            params = method.params.model_validate(dict(ctx.params or {}), by_name=False)
+        except ValidationError as problem:
+            raise invalid_params(problem, root="params") from None
         context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
         try:
             result = await method.handler(context, params)
@@ -89,3 +98,5 @@ def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
             methods.validate_client_request(sdk_context.method, sdk_context.protocol_version, sdk_context.params)
         except KeyError:
             raise method_not_found(sdk_context.method) from None
+        except ValidationError as problem:
+            raise invalid_params(problem) from None

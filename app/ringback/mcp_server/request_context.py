@@ -33,7 +33,7 @@ IS_RESUMED_KEY: Final = "ringback.is_resumed"
 COMMENTS_OMITTED_KEY: Final = "ringback.comments_omitted"
 """Present in the ASGI scope's state if the event stream of the response has no comments. The SDK sends one each 15 s."""
 SESSION_REFUSED_KEY: Final = "ringback.session_refused"
-"""Present in the ASGI scope's state if the session that this `initialize` opens could not be stored."""
+"""Present in the ASGI scope's state if the `initialize` of this request failed, or if its session could not be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

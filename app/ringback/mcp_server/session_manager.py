@@ -5,7 +5,7 @@ A legacy session is stored (`services.mcp_sessions`), and a manager's memory is 
     initialize      SessionRecorder stores what was agreed on; then the client gets the response
     unknown id      the manager looks for a stored session of this caller. It replays `initialize`, `notifications/initialized`,
                     the log level and the subscriptions into a new transport of the same id, and then handles the request
-    refused         an `initialize` that cannot be stored gets an error, and its session ends
+    refused         an `initialize` that fails or cannot be stored gets an error, and its session ends
     DELETE          the stored session is deleted; then the client gets the response
     too many        a new session ends the longest idle one of its principal at this endpoint
     other nodes     a change or the end of the session at another node is followed here, at its notification; at the latest when
@@ -30,9 +30,9 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServ
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable, Unavailable
@@ -45,6 +45,12 @@ from ringback.mcp_server.incoming_messages import get_body
 from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
+from ringback.mcp_server.session_refusals import (
+    omit_session_of_refusal,
+    require_known_version,
+    require_opening_request,
+    unknown_session,
+)
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
@@ -120,10 +126,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         headers = Headers(scope=scope)
         version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            require_known_version(version, scope)
             await self._handle_request(scope, receive, send)
         elif session_id is None:
+            require_opening_request(scope)
             await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
-            await self._handle_request(scope, receive, _omit_session_of_refusal(send))
+            await self._handle_request(scope, receive, omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
         else:
@@ -146,9 +154,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     async def _handle_in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         if session_id not in self._server_instances or session_id in self._sessions_in_replay:
             await self._adopt_session(session_id, scope)
-        if self._session_owners.get(session_id) != authorization_context(scope["user"]):
-            await self._handle_request(scope, receive, send)  # refused, and no use of the session
-            return
+        self._require_owned_session(session_id, scope)
         if scope["method"] == "GET":  # its own stream: notifications of all subscriptions go there
             self._schedule_sync(session_id)
         with self._activity.use(session_id):
@@ -179,7 +185,13 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if has_ended and session_id not in self._server_instances:
             await Response(status_code=HTTPStatus.OK)(scope, receive, send)
         else:
+            self._require_owned_session(session_id, scope)
             await self._handle_request(scope, receive, send)
+
+    def _require_owned_session(self, session_id: str, scope: Scope) -> None:
+        """Raise `UnknownSession` for a session that is unknown here, or of another caller: both get the same response."""
+        if self._session_owners.get(session_id) != authorization_context(scope["user"]):
+            raise unknown_session()
 
     # -- sessions of other processes --
 
@@ -309,18 +321,3 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         await self._discard_sessions(ended)
         for session_id in self._subscriptions.keys() - self._server_instances.keys():
             self._drop_subscription(session_id)
-
-
-def _omit_session_of_refusal(send: Send) -> Send:
-    """Send no session id with a refused request.
-
-    The SDK names a new session in each response to a request without one, and drops that session again after a refusal. Some
-    clients (AI SDK 5) open a stream while they initialize, and take the id of whichever response arrives last.
-    """
-
-    async def send_without_session(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
-            del MutableHeaders(scope=message)[MCP_SESSION_ID_HEADER]
-        await send(message)
-
-    return send_without_session

@@ -1,6 +1,7 @@
 """Stores what a legacy session agreed on, before its client gets the response to `initialize`.
 
-The session ends if it cannot be stored: it would be unknown in a few minutes, and would count against no quota.
+The session ends if `initialize` fails, or if it cannot be stored: it would be unknown in a few minutes, and would count against
+no quota.
 
 This is a middleware because only the SDK's server knows whether the handshake has succeeded, and which version it negotiated.
 """
@@ -28,11 +29,18 @@ class SessionRecorder:
         self._activity = activity
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
-        if ctx.method == "initialize" and ctx.request_id is not None and isinstance(result, dict):
-            context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
-            if not context.is_replayed and not context.is_resumed:
+        if ctx.method != "initialize" or ctx.request_id is None:
+            return await call_next(ctx)
+        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        if context.is_replayed or context.is_resumed:
+            return await call_next(ctx)
+        try:
+            result = await call_next(ctx)
+            if isinstance(result, dict):
                 await self._store_session(context, result["protocolVersion"])
+        except Exception:
+            context.asgi_state[SESSION_REFUSED_KEY] = True
+            raise
         return result
 
     async def _store_session(self, context: RequestContext, version: str) -> None:
@@ -42,7 +50,6 @@ class SessionRecorder:
             ended = await self._sessions.open_session(context.caller, session_id, path, agreed, self._activity)
             self._activity.add_ended(ended)
         except RingbackError as error:
-            context.asgi_state[SESSION_REFUSED_KEY] = True
             raise to_mcp_error(error) from None
 
 

@@ -79,7 +79,7 @@ RETRY_MILLISECONDS: Final = 6_000
 """When a client reconnects. The Python SDK 1.x tries twice and then waits for ever; a restart takes 4 to 12 s."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
-_OPENING_METHOD: Final = "initialize"
+OPENING_METHOD: Final = "initialize"
 
 _request_events: Final[ContextVar["ref[MessageQueue[EventMessage]] | None"]] = ContextVar(
     "request_events", default=None
@@ -229,7 +229,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         message = _read_request(scope) if STREAM_REQUEST_KEY in scope["state"] else None
         if (
             message is None
-            or message.method == _OPENING_METHOD
+            or message.method == OPENING_METHOD
             or self._read_stream_writer is None
             or self._get_session_id(request) != self.session_id
         ):

@@ -13,20 +13,21 @@ reads slowly: it gets the latest state when it reads.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ringback.domain.call import Call
 from ringback.domain.errors import Gone, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.ids import CallId
 from ringback.domain.mcp_sessions import SessionState
+from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.change_publisher import (
     LIST_CHANGED_METHODS,
     Acceptance,
@@ -221,7 +222,8 @@ class LegacySubscriptions:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted = self._start_publisher(context, uri, notifications)
-        await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
+        with _describing_unsupported_subscriptions():
+            await asyncio.shield(accepted)  # a cancelled request does not cancel the subscription
         if not context.is_replayed:
             await self._store_subscription(context, uri, notifications)
         notifications.stored_uris.add(uri)
@@ -271,6 +273,19 @@ class LegacySubscriptions:
         notifications.start_publisher(
             _LIST_PUBLISHER, lambda: self._publisher.publish_list_changes(context, flags, send)
         )
+
+
+@contextmanager
+def _describing_unsupported_subscriptions() -> Generator[None]:
+    """The upstream's own error names a method that the client has not called, or one that Ringback has."""
+    try:
+        yield
+    except UpstreamErrorResponse as error:
+        if error.error.get("code") != METHOD_NOT_FOUND:
+            raise
+        raise MCPError(
+            METHOD_NOT_FOUND, "The upstream of this resource reports no changes. Read the resource again instead."
+        ) from None
 
 
 def _list_flags(context: RequestContext) -> Sequence[str]:

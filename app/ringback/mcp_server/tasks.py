@@ -89,21 +89,21 @@ class ModernTasks:
 
     async def update_task(self, context: RequestContext, params: UpdateTaskParams) -> Result:
         """Answer questions; an answer without an open question is ignored, whatever its form."""
-        call = await self._read_task(context, params.task_id)
+        call = await self._read_task(context, params.task_id, is_changed=True)
         if responses := {key: each for key, each in params.input_responses.items() if key in call.input_requests}:
             with suppress(CallEnded):  # an ended call has no open questions
                 await self._gateway.input_answers.answer_input(context.caller, call.id, responses)
         return dict(COMPLETE_RESULT)
 
     async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
-        call = await self._read_task(context, params.task_id)
+        call = await self._read_task(context, params.task_id, is_changed=True)
         await self._gateway.calls.cancel_call(context.caller, call.id)
         return dict(COMPLETE_RESULT)
 
-    async def _read_task(self, context: RequestContext, task_id: str) -> Call:
+    async def _read_task(self, context: RequestContext, task_id: str, *, is_changed: bool = False) -> Call:
         _check_name_header(context, task_id)
         require_tasks_extension(context)
-        return await get_own_task(self._gateway, context, task_id)
+        return await get_own_task(self._gateway, context, task_id, is_changed=is_changed)
 
 
 async def build_detailed_task(gateway: Gateway, shapes: TaskSerializer, caller: Caller, call: Call) -> dict[str, Any]:
@@ -113,10 +113,14 @@ async def build_detailed_task(gateway: Gateway, shapes: TaskSerializer, caller: 
     return meta.with_call_meta(shapes.detailed_task(call, result, now=gateway.clock.now(), is_paused=is_paused), call)
 
 
-async def get_own_task(gateway: Gateway, context: RequestContext, task_id: str) -> Call:
-    """The caller's own task; raises -32602 if it does not exist or has expired."""
+async def get_own_task(gateway: Gateway, context: RequestContext, task_id: str, *, is_changed: bool) -> Call:
+    """The caller's own task; raises -32602 if it does not exist or has expired.
+
+    A request that changes the task needs the scope `calls`, any other one `read`.
+    """
+    read = gateway.calls.get_for_waiting if is_changed else gateway.calls.get_call
     try:
-        return await gateway.calls.get_call(context.caller, task_id)
+        return await read(context.caller, task_id)
     except NotFound:
         raise MCPError(INVALID_PARAMS, "Failed to retrieve task: you have no task with this id.") from None
     except Gone as gone:

@@ -10,6 +10,7 @@
     http_failures              HTTP failures as JSON-RPC errors, which do not end a session of the SDK
     transport_errors           those errors, and the size limits of messages
     cancel_keys                how a client of Ringback cancels a waiting tools/call over HTTP
+    question_ids               ids of questions to the clients of legacy sessions
     builtin_tools              names of the tools that Ringback adds
     upstream_logins            names of upstreams, and how a person signs in to one
     errors                     why a request failed, and whether the tool may have run

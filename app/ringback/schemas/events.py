@@ -99,7 +99,10 @@ class EventView(ResponseBody):
     name: str
     timestamp: Instant
     cursor: str = Field(description="The event's place in the log. Poll with it to get the events after this one.")
-    data: dict[str, Any]
+    data: dict[str, Any] = Field(
+        description="As in the callback of this event, without the members for its receiver. An event that was erased on "
+        "request has `erased: true`, and nothing that came from the client or the upstream."
+    )
 
     @classmethod
     def from_event(cls, event: Event, *, shows_owner: bool = False) -> Self:

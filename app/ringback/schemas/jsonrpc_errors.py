@@ -23,6 +23,7 @@ _ERROR_CODES: Final[tuple[tuple[type[errors.RingbackError], int], ...]] = (
     (errors.UnstorableMessage, INVALID_PARAMS),
     (errors.MalformedMessage, INVALID_REQUEST),
     (errors.InvalidRequest, INVALID_PARAMS),
+    (errors.UnknownSession, INVALID_REQUEST),
     (errors.NotFound, INVALID_PARAMS),
     (errors.Gone, INVALID_PARAMS),
     (errors.Unauthenticated, FORBIDDEN_CODE),

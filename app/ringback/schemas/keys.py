@@ -12,27 +12,32 @@ from ringback.schemas.fields import (
     MEMBERS_MAX,
     PAGE_SIZE_DEFAULT,
     Cursor,
-    ExpirySeconds,
     Instant,
     InstantWithOffset,
     Label,
+    OmittedIfNone,
     PageSize,
     QueryParams,
     RequestBody,
     ResponseBody,
     limit_size,
 )
-from ringback.services.access.api_keys import RotatedKey
+from ringback.services.access.api_keys import KEY_LIFETIME_SECONDS_MAX, RotatedKey
+from ringback.suggestions import suggest_name
 
 KEY_NAME_LENGTH_MAX: Final = 256
 """As long as a client's own identifiers: a label for people."""
 KEY_UPSTREAMS_MAX: Final = 100
 """More upstreams than a configuration names; a key for all of them has no list."""
+UPSTREAMS_SHOWN_MAX: Final = 5
+"""Unknown upstreams that a warning names."""
 KEY_OVERLAP_SECONDS_DEFAULT: Final = 1.0 * DAY
 """As with the secrets of webhooks: a day in which every client gets the new key."""
 KEY_OVERLAP_SECONDS_MAX: Final = 30.0 * DAY
 """A month, in which every team deploys once."""
 
+KeyLifetimeSeconds = Annotated[float, Strict(), Field(ge=1, le=KEY_LIFETIME_SECONDS_MAX, allow_inf_nan=False)]
+"""The same bound as that of an instant."""
 PrincipalName = Annotated[str, Field(min_length=1, max_length=PRINCIPAL_LENGTH_MAX), AfterValidator(require_printable)]
 
 _DEFAULT_SCOPES_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(scope) for scope in DEFAULT_SCOPES)}
@@ -41,6 +46,18 @@ _DEFAULT_SCOPES_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(scope) fo
 
 def _sorted_or_none(values: Collection[str] | None) -> list[str] | None:
     return None if values is None else sorted(values)
+
+
+def _warn_of_unknown_upstreams(names: Collection[str], known: Collection[str]) -> str | None:
+    """It is no error: a key may be made before its upstream is configured."""
+    unknown = sorted(frozenset(names) - frozenset(known))
+    if not unknown:
+        return None
+    shown = " or ".join(f"'{name}'" for name in unknown[:UPSTREAMS_SHOWN_MAX])
+    return (
+        f"upstreams: there is no upstream named {shown}.{suggest_name(unknown[0], known)} List them: GET /v1/upstreams. The "
+        "key can use one as soon as it is configured."
+    )
 
 
 class CreateKeyBody(RequestBody):
@@ -57,7 +74,7 @@ class CreateKeyBody(RequestBody):
         Annotated[frozenset[Label], Field(max_length=KEY_UPSTREAMS_MAX), limit_size(KEY_UPSTREAMS_MAX)] | None
     ) = Field(default=None, description="The upstreams that the key may use; null means all.")
     expires_at: InstantWithOffset | None = Field(default=None, description="When it expires; with a UTC offset.")
-    expires_in_seconds: ExpirySeconds | None = Field(
+    expires_in_seconds: KeyLifetimeSeconds | None = Field(
         default=None, description="The same as a duration. Without either, the key does not expire."
     )
 
@@ -87,7 +104,7 @@ class RotateKeyBody(RequestBody):
         le=KEY_OVERLAP_SECONDS_MAX,
         description="The old key expires after this time, unless it expires earlier. 0 ends it now.",
     )
-    expires_in_seconds: ExpirySeconds | None = Field(
+    expires_in_seconds: KeyLifetimeSeconds | None = Field(
         default=None,
         description="When the new key expires. Without it, the new key lives as long as the old one was created for.",
     )
@@ -124,10 +141,14 @@ class CreatedKeyView(KeyView):
     """A new API key. Only this response shows it."""
 
     key: str = Field(description="The key: `Authorization: Bearer rbk_…`. It is shown only once.")
+    warning: OmittedIfNone[str] = Field(
+        default=None, description="Which of its upstreams do not exist. It can use one as soon as it is configured."
+    )
 
     @classmethod
-    def from_created(cls, key: ApiKey, text: str) -> Self:
-        return cls(**dict(KeyView.from_key(key)), key=text)
+    def from_created(cls, key: ApiKey, text: str, *, known_upstreams: Collection[str]) -> Self:
+        warning = _warn_of_unknown_upstreams(key.upstreams or (), known_upstreams)
+        return cls(**dict(KeyView.from_key(key)), key=text, warning=warning)
 
 
 class RotatedKeyView(CreatedKeyView):

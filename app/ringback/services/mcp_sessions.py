@@ -74,15 +74,20 @@ class McpSessions:
     ) -> Collection[str]:
         """Store a session whose `initialize` succeeded. `initialize` has the protocol version that was negotiated.
 
+        A second `initialize` of a session leaves its log level and subscriptions as they are: in this process they go on, too.
         Return the sessions of this principal that have ended to make room. Raises `QuotaExceeded` if all are in use.
         """
-        state = SessionState(initialize=initialize)
-        _require_size(state, "The params of initialize are")
+        new_state = SessionState(initialize=initialize)
+        _require_size(new_state, "The params of initialize are")
 
         async def insert(tx: Transaction) -> Collection[str]:
             ended: Collection[McpSessionId] = ()
-            if await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now()) is None:
+            state = new_state
+            if (session := await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())) is None:
                 ended = await self._find_surplus(tx, caller, endpoint, use, lock=True)
+            else:
+                state = replace(session.state, initialize=initialize)
+                _require_size(state, "The params of initialize and the session's subscriptions are")
             for surplus_id in ended:
                 await _delete_session(tx, surplus_id)
             await tx.mcp_sessions.save(

@@ -24,11 +24,13 @@ from tests.support.event_servers import (
     make_order_server,
     order_client,
     read_occurrences,
+    serving_orders,
     subscription_params,
 )
-from tests.support.extension_servers import FastClock
-from tests.support.mcp_wire import JsonRpcErrorResponse
+from tests.support.extension_servers import FastClock, verify_callback
+from tests.support.mcp_wire import JsonRpcErrorResponse, ModernClient
 from tests.support.receivers import serving_receiver
+from tests.support.subscriptions import OTHER_SECRET
 from tests.support.upstreams import serving
 
 POLL: dict[str, Any] = {"name": SHIPPED, "arguments": {}, "cursor": None}
@@ -96,6 +98,28 @@ async def test_poll_stream_and_webhook_have_the_event_that_the_service_stores(se
     assert (delivered["eventId"], streamed["eventId"]) == (event_id, event_id)
     assert delivered["data"] == streamed["data"] == {"order_id": "o1", "carrier": "post"}
     assert again["id"] == grant["id"]
+
+
+async def test_a_client_that_knows_the_url_of_another_neither_replaces_its_secret_nor_ends_its_subscription(
+    service: Service,
+) -> None:
+    server = make_order_server(events := service.make_events(), authenticates=True, has_arguments=False)
+    async with serving_receiver(accept_challenges) as receiver, serving_orders(server) as (http, url):
+        alice, bob = (ModernClient(http, url, key=f"token-{name}") for name in ("alice", "bob"))
+        key: dict[str, Any] = {"name": SHIPPED, "delivery": {"url": receiver.url()}}
+        of_alice = await alice.request("events/subscribe", subscription_params(receiver))
+        with pytest.raises(JsonRpcErrorResponse, match="NotFound"):
+            await bob.request("events/unsubscribe", key)
+        of_bob = await bob.request("events/subscribe", subscription_params(receiver, secret=OTHER_SECRET))
+        challenged = [request.headers["x-mcp-subscription-id"] for request in receiver.requests]
+        await bob.request("events/unsubscribe", key)
+        await events.emit(OrderShipped(order_id="o1"))
+        await read_occurrences(receiver, 1)
+    assert challenged == [of_alice["id"], of_bob["id"]]
+    (delivered,) = receiver.requests[len(challenged) :]
+    assert delivered.headers["x-mcp-subscription-id"] == of_alice["id"]
+    assert len(delivered.headers["webhook-signature"].split()) == 1
+    verify_callback(delivered)
 
 
 async def test_events_wait_while_the_service_is_away_and_arrive_once_in_their_order(service: Service) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.errors import StoreUnavailable
+from ringback.services.calls.input_answers import InputAnswers
 from tests.interaction.gateway.conftest import ELICITATION_CAPABILITY, NO_CAPABILITIES, GatewayHarness
 from tests.support.interop_upstream import BLUE_ANSWER
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
@@ -89,6 +91,27 @@ async def test_an_input_request_that_its_client_cannot_answer_stays_open_for_oth
     assert call["status"] == "input_required"
     assert "ringback_answer_call" in pending["content"][0]["text"]
     await gate.request_rest("POST", f"/v1/calls/{call_id}/input", json={"responses": {key: BLUE_ANSWER}})
+    assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
+
+
+async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_sent_again(
+    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer to a question of another node, or of an earlier process, is in no memory here."""
+    question = await start_asking_call(await gate.make_modern_client())
+    call_id = question["_meta"]["ringback/callId"]
+    (key,) = (await gate.request_rest("GET", f"/v1/calls/{call_id}")).json()["input_requests"]
+    answer = {"jsonrpc": "2.0", "id": f"elicit:{call_id}:{key}:00", "result": BLUE_ANSWER}
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("The database cannot be reached.")
+
+    async with gate.open_legacy_session() as session:
+        with monkeypatch.context() as outage:
+            outage.setattr(InputAnswers, "answer_input", fail)
+            refused = await session.http.post(session.url, json=answer, headers=session.headers)
+        stored = await session.http.post(session.url, json=answer, headers=session.headers)
+    assert (refused.status_code, stored.status_code) == (503, 202)
     assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
 
 

@@ -88,6 +88,97 @@ async def test_malformed_params_get_invalid_params(modern: ModernClient, params:
     assert refused.value.code in {-32602, -32020}
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "named"),
+    [
+        ("tools/call", {"arguments": {}}, "params.name: Field required"),
+        ("tools/call", {"name": "count", "arguments": ["s3cret"]}, "params.arguments: Input should be an object"),
+        ("tools/list", {"_meta": {"progressToken": ["s3cret"]}}, "params._meta.progressToken"),
+        ("prompts/get", {}, "params.name: Field required"),
+        ("resources/read", {}, "params.uri: Field required"),
+        ("tasks/get", {}, "params.taskId: Field required"),
+    ],
+)
+async def test_wrong_params_are_named_without_their_values_in_both_eras(
+    modern: ModernClient, session: LegacyClientSession, method: str, params: Json, named: str
+) -> None:
+    for client in (modern, session):
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await client.request(method, params)
+        assert refused.value.code == -32602
+        assert refused.value.message.startswith(f"Invalid request parameters. {named}"), refused.value.message
+        assert "s3cret" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "named"),
+    [
+        ("logging/setLevel", {"level": "loud"}, "params.level: Input should be 'alert'"),
+        ("ping", {"_meta": 5}, "params._meta"),
+        ("initialize", {"protocolVersion": LEGACY}, "params.capabilities: Field required"),
+    ],
+)
+async def test_wrong_params_of_a_legacy_method_are_named(
+    session: LegacyClientSession, method: str, params: Json, named: str
+) -> None:
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await session.request(method, params)
+    assert refused.value.code == -32602
+    assert refused.value.message.startswith(f"Invalid request parameters. {named}"), refused.value.message
+
+
+@pytest.mark.parametrize("version", ["2025-12-31", "1.0", ""])
+async def test_a_header_with_an_unknown_version_is_refused_in_a_session_with_the_known_ones(
+    session: LegacyClientSession, version: str
+) -> None:
+    body = {"jsonrpc": "2.0", "id": "mine", "method": "tools/list"}
+    for method in ("POST", "GET", "DELETE"):
+        headers = {**session.headers, "mcp-protocol-version": version}
+        answer = await session.http.request(
+            method, session.url, json=body if method == "POST" else None, headers=headers
+        )
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+        assert "MCP-Protocol-Version" in answer.json()["error"]["message"]
+        assert {LEGACY, MODERN} == {each for each in (LEGACY, MODERN) if each in answer.json()["error"]["message"]}
+    assert await session.request("tools/list", {})
+
+
+@pytest.mark.parametrize("version", [None, LEGACY, "2024-11-05"])
+async def test_a_request_outside_a_session_is_told_how_to_open_one(gate: GatewayHarness, version: str | None) -> None:
+    headers = {**ACCEPT, "authorization": f"Bearer {await gate.get_api_key('alice')}"}
+    headers |= {} if version is None else {"mcp-protocol-version": version}
+    body = {"jsonrpc": "2.0", "id": "mine", "method": "tools/list"}
+    for method, expected_id in (("POST", "mine"), ("GET", None), ("DELETE", None)):
+        answer = await gate.http.request(
+            method, f"{gate.url}/mcp/paint", json=body if method == "POST" else None, headers=headers
+        )
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], answer.json()["id"]) == (400, -32600, expected_id)
+        assert "Mcp-Session-Id" in error["message"]
+        assert "initialize" in error["message"]
+
+
+async def test_a_request_in_an_unknown_session_is_told_to_open_another_one(
+    gate: GatewayHarness, session: LegacyClientSession
+) -> None:
+    stranger = {**session.headers, "authorization": f"Bearer {await gate.get_api_key('bob')}"}
+    unknown = {**session.headers, "mcp-session-id": "0" * 32}
+    body = {"jsonrpc": "2.0", "id": "mine", "method": "tools/list"}
+    texts: set[str] = set()
+    for headers in (stranger, unknown):
+        for method, expected_id in (("POST", "mine"), ("GET", None), ("DELETE", None)):
+            answer = await gate.http.request(
+                method, session.url, json=body if method == "POST" else None, headers=headers
+            )
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], answer.json()["id"]) == (404, -32600, expected_id)
+            texts.add(error["message"])
+    (text,) = texts
+    assert "Session not found" in text
+    assert "'initialize' without Mcp-Session-Id" in text
+    assert await session.request("tools/list", {})
+
+
 async def test_a_too_large_body_is_refused_with_and_without_content_length(gate: GatewayHarness) -> None:
     body = b"x" * (4 * 1024 * 1024 + 1)
 

@@ -227,3 +227,13 @@ async def test_a_request_state_of_a_completion_that_is_no_string_is_unknown(
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await session.request("completion/complete", {**params, "requestState": state})
     assert refused.value.code == -32602
+
+
+async def test_a_subscription_to_a_resource_that_reports_no_changes_is_refused_in_words(
+    session: LegacyClientSession,
+) -> None:
+    """The capability is declared all the same: calls can be subscribed to."""
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await session.request("resources/subscribe", {"uri": "x://y"})
+    assert refused.value.code == -32601
+    assert "reports no changes" in refused.value.message

@@ -115,7 +115,7 @@ async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> 
     assert assert_rejected(answer)["code"] == -32600
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**300)])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 300, "-" + "1" * 5000])
 async def test_a_number_out_of_range_is_refused_and_not_changed(
     gate: GatewayHarness, intruder: HostileClient, session: LegacyClientSession, number: str
 ) -> None:
@@ -130,6 +130,24 @@ async def test_a_number_out_of_range_is_refused_and_not_changed(
     assert await session.request("tools/list", {})
     modern_headers = {**headers, "mcp-protocol-version": MODERN}
     assert (await gate.http.post(session.url, content=spoiled_body, headers=modern_headers)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("1e400", "The body has a number beyond the range of doubles, at line 1, column "),
+        ("1" * 5000, "The body has a number beyond the range of doubles, at line 1, column "),
+        ("1" * 301, "The body has an integer of more than 300 digits"),
+        (r'"\ud800"', "The body has an unpaired surrogate, at line 1, column "),
+        ("[" * 260 + "]" * 260, "more than 250 levels"),
+        ("NaN", "The body is not JSON: "),
+    ],
+)
+async def test_the_error_names_the_value_that_cannot_be_kept(intruder: HostileClient, value: str, named: str) -> None:
+    body = encode_request("tools/call", {"name": "count", "arguments": {"a": "HERE"}}, id="mine")
+    answer = await intruder.post(body.replace(POSITION.encode(), value.encode()), headers=CALLED_TOOL)
+    assert named in assert_rejected(answer)["message"]
+    assert answer.json()["id"] == "mine"
 
 
 @pytest.mark.parametrize("levels", LEVELS)
@@ -267,6 +285,28 @@ async def test_a_message_of_another_form_is_refused_in_words_under_its_id_in_bot
         error = assert_rejected(answer)
         assert (answer.json()["id"], error["code"]) == ("mine", -32600)
         assert "pydantic" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"result": SECRET},
+        {"result": None},
+        {"id": None, "result": {}},
+        {"id": {}, "result": {"x": SECRET}},
+        {"error": SECRET},
+        {"error": {"code": SECRET, "message": "no"}},
+        {"error": {"code": 1}},
+    ],
+)
+async def test_a_response_of_another_form_is_refused_in_words(session: LegacyClientSession, wrong: Json) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, **wrong}).encode()
+    answer = await session.http.post(
+        session.url, content=body, headers={**session.headers, "content-type": "application/json"}
+    )
+    error = assert_rejected(answer)
+    assert error["code"] == -32600
+    assert "pydantic" not in error["message"]
 
 
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])

@@ -9,7 +9,7 @@ from ringback.services import mcp_sessions
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway_hostile.conftest import let_sessions_become_idle
 from tests.support.engine import wait_until
-from tests.support.mcp_wire import ACCEPT, LEGACY, Json
+from tests.support.mcp_wire import ACCEPT, LEGACY, Json, JsonRpcErrorResponse
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -79,6 +79,22 @@ async def test_requests_that_open_no_session_are_not_counted(gate: GatewayHarnes
     opened = await initialize_session(gate, "clumsy")
     assert opened.status_code == 200
     assert await end_session(gate, "clumsy", opened) == 200
+
+
+async def test_an_initialize_that_fails_leaves_no_session(gate: GatewayHarness) -> None:
+    refused = await initialize_session(gate, "mistaken", {"protocolVersion": LEGACY})
+    session_id = refused.headers["mcp-session-id"]
+    headers = {"authorization": f"Bearer {await gate.get_api_key('mistaken')}", **ACCEPT, "mcp-session-id": session_id}
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    assert "params.capabilities" in refused.text
+    assert (await gate.http.post(str(refused.url), json=body, headers=headers)).status_code == 404
+
+
+async def test_an_initialize_that_fails_in_a_session_leaves_the_session(gate: GatewayHarness) -> None:
+    async with gate.open_legacy_session() as session:
+        with pytest.raises(JsonRpcErrorResponse, match=r"params\.capabilities"):
+            await session.request("initialize", {"protocolVersion": LEGACY})
+        assert await session.request("tools/list", {})
 
 
 async def test_sessions_that_were_idle_for_too_long_are_not_counted(gate: GatewayHarness) -> None:

@@ -210,6 +210,27 @@ async def test_a_resource_unsubscribed_before_the_restart_stays_unsubscribed(fil
         assert stored.state.subscriptions == ()
 
 
+async def test_a_second_initialize_keeps_the_log_level_and_the_subscriptions_of_the_session(
+    files: RestartableRingback,
+) -> None:
+    again: dict[str, Any] = {
+        "protocolVersion": LEGACY,
+        "capabilities": {"roots": {}},
+        "clientInfo": {"name": "again", "version": "2"},
+    }
+    async with files.running() as running:
+        session = await open_session(running, "/mcp/notes")
+        await session.request("logging/setLevel", {"level": "warning"})
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await session.request("initialize", again)
+        stored = await running.application.app.store.read(
+            lambda tx: tx.mcp_sessions.get(_id_of(session), now=tx.now())  # pyright: ignore[reportArgumentType]
+        )
+    assert stored is not None
+    assert (stored.state.log_level, stored.state.subscriptions) == ("warning", (NOTE_URI,))
+    assert stored.state.initialize == again
+
+
 # -- ends ---------------------------------------------------------------------------------------------------------------------
 
 

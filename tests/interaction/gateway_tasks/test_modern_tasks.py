@@ -9,9 +9,9 @@ import pytest
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Transaction
-from ringback.domain.principal import Principal
+from ringback.domain.principal import Principal, Scope
 from tests.interaction.gateway_tasks.conftest import TasksHarness
-from tests.support.mcp_wire import TASKS, Json, JsonRpcErrorResponse, ModernClient
+from tests.support.mcp_wire import TASKS, Json, JsonRpcErrorResponse, ModernClient, legacy_session
 from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 
 REQUIRED: Json = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
@@ -323,3 +323,23 @@ async def test_progress_is_the_status_message_and_no_notification(harness: Tasks
             if message["params"].get("statusMessage") == "3 of 7 pages":
                 break
     assert received == []
+
+
+async def test_a_key_that_may_start_calls_may_answer_and_cancel_their_tasks_in_both_eras(
+    harness: TasksHarness,
+) -> None:
+    """As over REST; an OAuth client would learn of a missing scope only from status 403."""
+    _, key = await harness.ringback.app.services.api_keys.create_key(
+        "alice", name="test", scopes=frozenset({Scope.CALLS}), upstreams=None
+    )
+    url = f"{harness.url}/mcp/tasks"
+    modern = ModernClient(harness.http, url, key)
+    created = await modern.request("tools/call", {"name": "work", "arguments": {}})
+    async with legacy_session(harness.http, url, key=key) as session:
+        task = (await session.request("tools/call", {"name": "work", "task": {}}))["task"]
+        assert (await session.request("tasks/cancel", {"taskId": task["taskId"]}))["status"] == "cancelled"
+    assert await modern.request("tasks/update", {"taskId": created["taskId"], "inputResponses": {}})
+    assert await modern.request("tasks/cancel", {"taskId": created["taskId"]})
+    for method in ("tasks/update", "tasks/cancel"):
+        with pytest.raises(JsonRpcErrorResponse, match="no task with this id"):
+            await modern.request(method, {"taskId": UNKNOWN, "inputResponses": {}})

@@ -180,6 +180,31 @@ async def test_an_expiry_beyond_a_hundred_years_is_refused_and_makes_no_key(
     assert (await admin.get("/v1/keys")).json() == before
 
 
+async def test_a_lifetime_may_be_as_long_as_an_expiry(admin: httpx.AsyncClient) -> None:
+    two_years, too_long = 2 * 365 * 86_400, 101 * 365 * 86_400
+
+    created = await admin.post("/v1/keys", json={"principal": "alice", "expires_in_seconds": two_years})
+    rotated = await admin.post(f"{created.headers['location']}/rotate", json={"expires_in_seconds": two_years})
+    refused = [
+        await admin.post("/v1/keys", json={"principal": "alice", "expires_in_seconds": too_long}),
+        await admin.post(f"{rotated.headers['location']}/rotate", json={"expires_in_seconds": too_long}),
+    ]
+
+    assert (created.status_code, rotated.status_code) == (201, 201)
+    assert [answer.status_code for answer in refused] == [422, 422]
+
+
+async def test_an_upstream_that_does_not_exist_is_named_in_a_warning_and_the_key_is_made(
+    admin: httpx.AsyncClient,
+) -> None:
+    created = await admin.post("/v1/keys", json={"principal": "alice", "upstreams": ["git", "gti", "new"]})
+    known = await admin.post("/v1/keys", json={"principal": "alice", "upstreams": ["git"]})
+
+    assert (created.status_code, created.json()["upstreams"]) == (201, ["git", "gti", "new"])
+    assert "no upstream named 'gti' or 'new'. Did you mean 'git'?" in created.json()["warning"]
+    assert "warning" not in known.json()
+
+
 async def test_a_name_with_control_characters_is_refused(admin: httpx.AsyncClient) -> None:
     refused = await admin.post("/v1/keys", json={"principal": "alice", "name": "a\x1b[31m"})
 

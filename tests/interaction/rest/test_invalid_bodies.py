@@ -60,6 +60,26 @@ async def test_malformed_json_is_answered_with_the_place(
 
 
 @pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (b'{"a": 1e400}', "a number beyond the range of doubles, at line 1, column 7"),
+        (b'{"a":\n -%b}' % (b"9" * 5000), "a number beyond the range of doubles, at line 2, column 2"),
+        (rb'{"a": "\ud800"}', "an unpaired surrogate, at line 1, column 8"),
+        (rb'{"a": "\udc00"}', "an unpaired surrogate, at line 1, column 8"),
+        (b"[" * 5000 + b"]" * 5000, "too many levels"),
+    ],
+)
+async def test_json_with_a_value_that_cannot_be_kept_is_not_called_something_else(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: bytes, named: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=text, headers=JSON)
+
+    assert problem["status"] == 400
+    assert problem["detail"].startswith(f"The body has {named}")
+    assert "not JSON" not in problem["detail"] + problem["title"]
+
+
+@pytest.mark.parametrize(
     ("path", "text"),
     [
         ("/v1/webhooks", '{"url": "https://agent.example/", "headers": {"x-key": "1", "x-tenant": "2", "x-key": "3"}}'),

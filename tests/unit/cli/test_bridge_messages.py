@@ -178,7 +178,7 @@ async def test_a_cancellation_of_no_request_is_ignored(request_id: Any) -> None:
 # -- questions of the service ------------------------------------------------------------------------------------------------
 
 
-def make_question(request_id: int) -> dict[str, Any]:
+def make_question(request_id: int | str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": {"message": "Sure?"}}
 
 
@@ -198,6 +198,41 @@ async def test_an_answer_reaches_the_question_of_the_service_under_its_own_id() 
 
     assert answers == [{"jsonrpc": "2.0", "id": 0, "result": {"action": "accept"}}]
     assert question["params"] == {"message": "Sure?"}
+
+
+async def answer_while_the_service_is_away(stage: BridgeStage, question_id: int | str) -> None:
+    """Answer this question of the service; the first two sendings of the answer fail."""
+    stream = ScriptedStream()
+    stream.write_event(make_question(question_id))
+    await stage.begin_session()
+    stage.service.script("tools/call", stream)
+    stage.service.script("POST", httpx2.ConnectError("refused"), httpx2.Response(503))
+    stage.send_request("tools/call", CALL)
+    question = await stage.wait_for_notification("elicitation/create")
+    stage.send(id=question["id"], result={"action": "accept"})
+    await stage.service.wait_until(lambda: bool(stage.service.answers))
+
+
+async def test_an_answer_to_a_question_that_any_process_finds_is_sent_until_it_arrives() -> None:
+    """The id names the call and its question: a service that was restarted stores the answer, too."""
+    async with running_bridge() as stage:
+        await answer_while_the_service_is_away(stage, "elicit:call_1:r1.1:00ff")
+        await stage.service.wait_until(lambda: len(stage.service.answers) == 3)
+        await stage.request("ping", request_id="last")
+        answers = stage.service.answers
+
+    assert answers == [{"jsonrpc": "2.0", "id": "elicit:call_1:r1.1:00ff", "result": {"action": "accept"}}] * 3
+
+
+async def test_an_answer_to_a_question_with_any_other_id_is_sent_once() -> None:
+    """A service that was restarted may have asked another question under the same id."""
+    async with running_bridge() as stage:
+        await answer_while_the_service_is_away(stage, 0)
+        for number in range(3):
+            await stage.request("ping", request_id=f"ping-{number}")
+        answers = stage.service.answers
+
+    assert len(answers) == 1
 
 
 async def test_a_question_on_a_lost_connection_is_cancelled_and_asked_again() -> None:
@@ -265,6 +300,24 @@ async def test_more_calls_than_the_connections_of_an_address_wait_for_each_other
         await stage.wait_for_response(CALLS_MAX)
 
     assert sent_at_once == CALLS_MAX
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"name": "ringback_cancel_call", "arguments": {"call_id": "call_1"}},
+        {"name": "ringback_answer_call", "arguments": {"call_id": "call_1", "responses": {}}},
+        {"name": "echo", "requestState": "state", "inputResponses": {}},
+    ],
+    ids=["a cancellation", "an answer by a tool", "an answer of 2026-07-28"],
+)
+async def test_what_ends_or_answers_a_call_waits_for_no_other_call(params: dict[str, Any]) -> None:
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", *[ScriptedStream() for _ in range(CALLS_MAX)])
+        for number in range(CALLS_MAX):
+            stage.send_request("tools/call", {"name": "echo"} | MODERN_META, request_id=number)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == CALLS_MAX)
+        await stage.request("tools/call", params | MODERN_META, request_id="now")
 
 
 async def test_notifications_of_the_client_are_forwarded() -> None:

@@ -295,6 +295,18 @@ def test_a_rotated_api_key_is_printed_alone_and_the_old_one_ends_after_the_overl
     assert (ended["replaced_by"], new["name"], new["expires_at"]) == (new["id"], "ci", None)
 
 
+def test_a_rotation_refuses_an_expiry_beyond_a_hundred_years_as_the_creation_does(run: Run) -> None:
+    old = json.loads(run("keys", "create", "alice", "--json").stdout)
+
+    refused = [
+        run("keys", "create", "alice", "--expires", "999999d"),
+        run("keys", "rotate-api-key", old["id"], "--expires", "999999d"),
+    ]
+
+    assert ["within 100 years" in each.stderr for each in refused] == [True, True]
+    assert len(json.loads(run("keys", "list", "--json").stdout)) == 1
+
+
 def test_a_duration_without_a_unit_is_refused(run: Run) -> None:
     refused = run("keys", "create", "alice", "--expires", "90")
 

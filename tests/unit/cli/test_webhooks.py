@@ -263,6 +263,19 @@ def test_deliveries_are_listed_up_to_the_given_limit(run: Run, service: respx.Mo
     assert len(list_requests(route)) == 3
 
 
+def test_a_rotation_without_overlap_says_that_the_earlier_secrets_sign_nothing_more(
+    run: Run, service: respx.MockRouter
+) -> None:
+    (rotated,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
+    nothing_open = {"due_now": 0, "held": 0, "in_flight": 0, "next_attempt_at": None}
+    service.post(f"{HOOK}/rotate-secret").respond(json=rotated | nothing_open)
+
+    ran = run("webhooks", "rotate-secret", "wh_1", "--overlap-seconds", "0")
+
+    assert ran.stdout == f"{rotated['secret']}\n"
+    assert ran.stderr.splitlines() == ["Earlier secrets sign nothing from now on.", "Callbacks: none is waiting"]
+
+
 def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
     service.post("/v1/deliveries/dlv_1/redeliver").respond(
@@ -273,7 +286,7 @@ def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service:
 
     assert json.loads(shown.stdout)["attempts"][0]["category"] == "http_5xx"
     assert again.stdout == f"{examples.DELIVERY_ID}\n"
-    assert again.stderr.splitlines()[0] == "3 due now, next attempt 17:02:11 UTC"
+    assert again.stderr.splitlines()[0] == "Callbacks: 3 due now, next attempt 17:02:11 UTC"
 
 
 def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.MockRouter) -> None:

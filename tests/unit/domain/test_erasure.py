@@ -10,8 +10,9 @@ from ringback.domain.call_outcome import CallOutcome, completion_from_result, fa
 from ringback.domain.erasure import erase_event
 from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
+from ringback.domain.webhook_health import build_webhook_event
 from tests.support.clock import START
-from tests.support.examples import CALL
+from tests.support.examples import CALL, WEBHOOK
 
 FINISHED = apply_completion(
     CALL, completion_from_result(b'{"content":[]}', is_error=False), now=START, result_retention_seconds=60
@@ -48,6 +49,16 @@ def test_a_stub_has_the_form_of_its_event_without_what_client_and_upstream_said(
     empty = {"correlation_id": None, "client_session_id": None, "erased": True}
     assert stub.data == {**event.data, **empty, **changed}
     assert stub == replace(event, client_session_id=None, correlation_id=None, data=stub.data)
+
+
+def test_the_stub_of_an_event_about_a_webhook_keeps_what_the_service_said() -> None:
+    failing = replace(WEBHOOK, failing_since=START, last_error="timeout", alerted_percent=70, correlation_id="private")
+    event = build_webhook_event(failing, EventName.WEBHOOK_FAILING, event_id=EventId("evt_1"), seq=7, now=START)
+
+    stub = erase_event(event)
+
+    assert stub.data == {**event.data, "erased": True}
+    assert (stub.client_session_id, stub.correlation_id) == (None, None)
 
 
 def test_a_stub_drops_members_that_it_does_not_know() -> None:

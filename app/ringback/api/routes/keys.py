@@ -46,7 +46,8 @@ async def create_key(
     services.operators.require_admin(caller, operation="create_key", principal=body.principal)
     key, text = await services.api_keys.create_key(body.principal, **body.to_new_key(), caller=caller)
     response.headers["Location"] = f"/v1/keys/{key.id}"
-    return CreatedKeyView.from_created(key, text)
+    known_upstreams = services.insights.list_upstream_names(caller)
+    return CreatedKeyView.from_created(key, text, known_upstreams=known_upstreams)
 
 
 @router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))

@@ -280,13 +280,16 @@ def rotate_secret(
         webhook,
         lambda client, webhook_id: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap),
     )
-    options.print_model(rotated, _print_rotation)
+    options.print_model(rotated, partial(_print_rotation, has_overlap=overlap != 0))
 
 
-def _print_rotation(rotated: RotatedWebhook) -> None:
+def _print_rotation(rotated: RotatedWebhook, *, has_overlap: bool) -> None:
     if rotated.secret:
         print_output(rotated.secret)
-    print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+    if has_overlap:
+        print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+    else:
+        print_message("Earlier secrets sign nothing from now on.")
     print_open_deliveries(rotated)
 
 

@@ -21,6 +21,7 @@ from mcp_types import (
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
+    JSONRPCResponse,
     RequestId,
 )
 
@@ -39,6 +40,7 @@ from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, Patience, Recon
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
 from ringback.domain.clock import SystemClock
+from ringback.protocol.question_ids import QUESTION_ID_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +224,13 @@ class StdioBridge:
         await self._post(notification)
 
     async def _post_answer(self, answer: JSONRPCMessage) -> None:
-        """Send an answer to a request of the service, once: after a failure the service may have another with the same id."""
+        """Send an answer to a request of the service.
+
+        Once, unless its id names one question of all time: after a failure the service may have another with the same id.
+        """
+        if isinstance(answer, JSONRPCResponse | JSONRPCError) and str(answer.id).startswith(QUESTION_ID_PREFIX):
+            await self._post(answer)
+            return
         with suppress(NoResponse, RequestRefused, SessionUnknown):
             await self._service.post_in_this_session(answer)
 

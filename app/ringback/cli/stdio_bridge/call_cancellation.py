@@ -11,13 +11,12 @@ from typing import Any, Final
 
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from ringback.cli.stdio_bridge.connection import ServiceConnection
+from ringback.cli.stdio_bridge.connection import CANCEL_TOOL, ServiceConnection
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
 from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
 from ringback.protocol.builtin_tools import is_builtin_tool
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
 
-CANCEL_TOOL: Final = "ringback_cancel_call"
 _MCP_META_PREFIX: Final = "io.modelcontextprotocol/"
 
 

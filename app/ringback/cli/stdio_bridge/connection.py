@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, TypeVar
 
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
@@ -15,9 +16,15 @@ from ringback.domain.clock import Clock
 
 T = TypeVar("T")
 
+CANCEL_TOOL: Final = "ringback_cancel_call"
+_URGENT_TOOLS: Final = frozenset({CANCEL_TOOL, "ringback_answer_call"})
+
 CALLS_MAX: Final = 128
 """Calls on their way at once. Each has a connection, and the service allows an address 256 by default, for all clients of a
 machine together."""
+URGENT_CALLS_MAX: Final = 16
+"""Calls besides these that end or answer a call. The service responds to most of them at once, and they may be what ends the
+wait of the others."""
 
 
 class ServiceConnection:
@@ -26,9 +33,18 @@ class ServiceConnection:
         self.headers = RequestHeaders()
         self.session = BridgedSession(endpoint, self.headers)
         self.clock = clock
-        self.call_permits = asyncio.Semaphore(CALLS_MAX)
+        self._call_permits = asyncio.Semaphore(CALLS_MAX)
+        self._urgent_call_permits = asyncio.Semaphore(URGENT_CALLS_MAX)
         self._patience = patience
         self._started_at = clock.monotonic()
+
+    def find_permits(self, request: JSONRPCRequest) -> AbstractAsyncContextManager[None]:
+        """What the request holds while it is on its way."""
+        if request.method != "tools/call":
+            return nullcontext()
+        params = request.params or {}
+        is_urgent = "requestState" in params or params.get("name") in _URGENT_TOOLS
+        return self._urgent_call_permits if is_urgent else self._call_permits
 
     def create_retries(self, *, is_endless: bool = False) -> ReconnectSchedule:
         patience = None if is_endless else self._patience

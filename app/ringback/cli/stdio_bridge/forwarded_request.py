@@ -10,7 +10,7 @@ In a legacy session a request is sent again under another id, because the servic
 
 import secrets
 from collections.abc import Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import Any, Final, cast
 
 from mcp_types import (
@@ -58,7 +58,7 @@ class ForwardedRequest:
         self.cancel_headers = {CANCEL_KEY_HEADER: _generate_key()} if is_modern_call else {}
         """The headers by which `ringback/cancelRequest` finds it."""
         self._service = service
-        self._permits = service.call_permits if request.method == "tools/call" else nullcontext()
+        self._permits = service.find_permits(request)
         self._output = output
         self._event_stream = EventStreamPosition(request) if request.method == STREAM_METHOD else None
         self._retries = service.create_retries(is_endless=request.method in {LISTEN_METHOD, STREAM_METHOD})

@@ -90,8 +90,8 @@ class ServedEvents:
         wait; use `embedded` where that is not enough. With too many waiting, `emit` raises `OutboxFull`.
 
         All clients of this server are one principal at the service, the owner of the key. So `emit` takes no `principal`, types
-        have no `arguments`, two clients that subscribe the same URL to the same type share one subscription, and together they
-        have as many streams as the service allows one principal.
+        have no `arguments`, and together they have as many streams and subscriptions as the service allows one principal. Each
+        client has subscriptions of its own: none can refresh or end that of another client, even with the same URL.
         """
         log = ServiceLog(url, api_key=api_key, transport=transport, drain_seconds=drain_seconds, clock=clock)
         return cls(log, **options)

@@ -4,7 +4,8 @@
     events/poll, stream, subscribe, unsubscribe ──▶ /mcp         the same methods, with this server's API key
 
 All clients of this server are one principal at the service: the owner of the API key. So an event is for everybody, and filters
-by arguments, which the service does not know, are not offered.
+by arguments, which the service does not know, are not offered. Subscriptions belong to single clients: the service gets the
+digest of the client's principal with each subscribe and unsubscribe.
 """
 
 import asyncio
@@ -33,10 +34,11 @@ from ringback.client import (
 )
 from ringback.client.arguments import is_on_this_machine
 from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.meta import SUBSCRIBER_META_KEY
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_outbox import EventOutbox
 from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
-from ringback.extension.events.principals import EventCaller
+from ringback.extension.events.principals import EventCaller, audience_of
 from ringback.extension.events.service_methods import (
     ServiceMethods,
     ServiceUnreachable,
@@ -252,15 +254,18 @@ class OpenServiceLog:
             yield OccurrencePage(cursor=cursor, error=problem)
             await self._clock.sleep(RECONNECT_SECONDS)
 
-    async def subscribe(self, caller: EventCaller, request: SubscriptionRequest) -> SubscriptionGrant:  # noqa: ARG002 - the Protocol's
-        params = build_subscribe_params(request)
+    async def subscribe(self, caller: EventCaller, request: SubscriptionRequest) -> SubscriptionGrant:
+        params = {**build_subscribe_params(request), **_subscriber_params(caller)}
         return parse_grant(await self._methods.request(EventMethod.SUBSCRIBE, params, profile=request.error_profile))
 
-    async def unsubscribe(self, caller: EventCaller, key: SubscriptionKey) -> None:  # noqa: ARG002 - the Protocol's
-        arguments = json.loads(key.canonical_arguments)
-        await self._methods.request(
-            EventMethod.UNSUBSCRIBE, {"name": key.name, "arguments": arguments, "delivery": {"url": key.url}}
-        )
+    async def unsubscribe(self, caller: EventCaller, key: SubscriptionKey) -> None:
+        params = {
+            "name": key.name,
+            "arguments": json.loads(key.canonical_arguments),
+            "delivery": {"url": key.url},
+            **_subscriber_params(caller),
+        }
+        await self._methods.request(EventMethod.UNSUBSCRIBE, params)
 
     def _find_argument_error(self, descriptor: EventDescriptor, arguments: Mapping[str, Any]) -> str | None:
         declared = self._types.get(descriptor.name)
@@ -333,6 +338,10 @@ def _require_without_arguments(declared: DeclaredEventType) -> None:
             f"The event type '{declared.name}' has arguments, by which a Ringback service cannot filter. Leave them out, or "
             "use Events.embedded(…)."
         )
+
+
+def _subscriber_params(caller: EventCaller) -> dict[str, Any]:
+    return {"_meta": {SUBSCRIBER_META_KEY: audience_of(caller.principal)}}
 
 
 def _log_params(interest: Interest, cursor: str | None, max_age_seconds: float | None) -> dict[str, Any]:

@@ -83,7 +83,8 @@ class ServiceMethods:
             CLIENT_CAPABILITIES_META_KEY: capabilities,
             CLIENT_INFO_META_KEY: {"name": "ringback-extension", "version": "1"},
         }
-        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": str(method), "params": {**params, "_meta": meta}}
+        params = {**params, "_meta": {**params.get("_meta", {}), **meta}}
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": str(method), "params": params}
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": PROTOCOL_VERSION,

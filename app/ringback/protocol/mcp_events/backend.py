@@ -47,6 +47,8 @@ class SubscriptionKey:
     """See `subscription_key.canonical_arguments`; with the implied arguments of the endpoint."""
     url: str
     """Exactly as the client sent it, including its query."""
+    subscriber: str | None = None
+    """Which client of the principal, if the principal is a server that subscribes for its clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +67,14 @@ class SubscriptionRequest:
     """With a cursor: replay nothing that is older."""
     ttl: RequestedTtl
     error_profile: ErrorProfile
+    subscriber: str | None = None
+    """As in `SubscriptionKey`."""
 
     @property
     def key(self) -> SubscriptionKey:
-        return SubscriptionKey(name=self.name, canonical_arguments=self.canonical_arguments, url=self.url)
+        return SubscriptionKey(
+            name=self.name, canonical_arguments=self.canonical_arguments, url=self.url, subscriber=self.subscriber
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,8 @@
 """The key of a subscription: (principal, delivery.url, name, canonical arguments), and its id (mcp-events §6).
 
+A server that subscribes for its clients adds which of them it is (`subscriber`): a client that knows the URL of another one
+must neither replace its secret nor end its subscription.
+
 Equal arguments have one canonical text, whatever the order of their keys and however their numbers are written (RFC 8785): 1,
 1.0 and 1e0 are one number. The id is derived from the key alone, so it is the same after a refresh and after a restart.
 """
@@ -57,7 +60,8 @@ def _with_doubles(value: Any) -> Any:
             return value
 
 
-def subscription_id(principal: str, url: str, name: str, canonical: str) -> str:
+def subscription_id(principal: str, url: str, name: str, canonical: str, subscriber: str | None = None) -> str:
     """`sub_` and 32 hexadecimal digits. `url` counts byte by byte, including its query; `canonical` are canonical arguments."""
-    key = json.dumps([principal, url, name, canonical]).encode()
+    parts = [principal, url, name, canonical]
+    key = json.dumps(parts if subscriber is None else [*parts, subscriber]).encode()
     return SUBSCRIPTION_ID_PREFIX + hashlib.sha256(key).hexdigest()[:_ID_DIGITS]

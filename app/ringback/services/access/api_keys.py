@@ -252,7 +252,9 @@ def _check_principal(principal: str) -> None:
 
 def _expiry_after_rotation(replaced: ApiKey, lifetime_seconds: float | None, *, now: datetime) -> datetime | None:
     if lifetime_seconds is not None:
-        return now + seconds(lifetime_seconds)
+        expires_at = now + seconds(lifetime_seconds)
+        _check_expiry(expires_at, now)
+        return expires_at
     return None if replaced.expires_at is None else now + (replaced.expires_at - replaced.created_at)
 
 

@@ -177,7 +177,7 @@ class Calls:
         return await self._poll_call(caller, first, wait_seconds, until_final=False)
 
     async def get_for_waiting(self, caller: Caller, call_id: str) -> Call:
-        """Return an existing call for a caller with the scope `calls`, who waits for it again."""
+        """Return an existing call for a caller with the scope `calls`, who waits for it again or is about to change it."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
 

@@ -168,6 +168,11 @@ class Insights:
             infos = [_with_totals(*each) for each in zip(infos, self._catalog.list_upstreams(), strict=True)]
         return [info for info in infos if caller.may_use_upstream(info.name)]
 
+    def list_upstream_names(self, caller: Caller) -> Sequence[str]:
+        """The upstreams that the caller may use, also those whose entry is skipped."""
+        listed = (*self._catalog.list_upstreams(), *self._catalog.list_skipped())
+        return [each.name for each in listed if caller.may_use_upstream(each.name)]
+
     def _visible_skipped(self, caller: Caller) -> Sequence[SkippedUpstream]:
         return [each for each in self._catalog.list_skipped() if caller.may_use_upstream(each.name)]
 

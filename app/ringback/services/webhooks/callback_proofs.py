@@ -1,6 +1,6 @@
 """Proofs of callback URLs that are needed before anything is stored: events/subscribe succeeds only after its challenge.
 
-    proven to this principal, or allowlisted ──▶ nothing is sent
+    proven to this principal, or allowlisted ──▶ nothing is sent, unless the proof must be a new one
     else: counted against the limits ──▶ challenge ──▶ proof stored, or the reason of the failure
 
 Webhooks of REST are stored first and challenged afterwards (`services.webhooks.verification`). Both share limits and proofs.
@@ -63,13 +63,13 @@ class CallbackProofs:
         self._turns = KeyLocks()
         self._waiting: Counter[Principal] = Counter()
 
-    async def require_proof(self, webhook: Webhook) -> None:
-        """Return once the URL of this webhook, which is not stored yet, is proven to its principal.
+    async def require_proof(self, webhook: Webhook, *, is_anew: bool = False) -> None:
+        """Return once the URL of this webhook, which is not stored yet, is proven to its principal; with `is_anew`, now.
 
         Raises `EventError` (CallbackEndpointError) with the category of the failure, and `QuotaExceeded` if no challenge can be
         sent now. Takes at most about 15 s: the turn, the challenge, and the published list of the origin.
         """
-        if not await self._store.read(lambda tx: self._verification.needs_proof(tx, webhook)):
+        if not await self._store.read(lambda tx: self._verification.needs_proof(tx, webhook, is_anew=is_anew)):
             return
         with self._count_waiting(webhook.principal):
             turn = self._turns.hold(f"{webhook.principal}\0{self._targets.get_origin(webhook.url)}")
@@ -79,14 +79,15 @@ class CallbackProofs:
             except TimeoutError:
                 raise _exceeded("challenges_of_origin", 1) from None
             try:
-                await self._challenge(webhook)
+                await self._challenge(webhook, is_anew=is_anew)
             finally:
                 turn.release()
 
-    async def _challenge(self, webhook: Webhook) -> None:
+    async def _challenge(self, webhook: Webhook, *, is_anew: bool) -> None:
         token = self._ids.new_lease_token()
         reserved = await self._store.write_for(
-            webhook.principal, lambda tx: self._verification.reserve_challenge(tx, webhook, token=token)
+            webhook.principal,
+            lambda tx: self._verification.reserve_challenge(tx, webhook, token=token, is_anew=is_anew),
         )
         if reserved is None:
             return  # proven meanwhile

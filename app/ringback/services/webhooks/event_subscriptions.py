@@ -131,7 +131,8 @@ class EventSubscriptions:
             misses_events = False
             for _ in range(PROOFS_REQUESTED_MAX):
                 if not is_live:
-                    await self._proofs.require_proof(wanted)
+                    # The principal's proofs are those of all its clients: a subscriber proves the URL itself.
+                    await self._proofs.require_proof(wanted, is_anew=request.subscriber is not None)
                 if external is not None:
                     demanded = await self._event_types.demand_events(caller, external, request.canonical_arguments)
                     misses_events = misses_events or demanded.has_missed_events(request.cursor)

@@ -40,7 +40,7 @@ FILTER_BY_ARGUMENT: Final = {
 
 
 def get_subscription_id(principal: Principal, key: SubscriptionKey) -> WebhookId:
-    return WebhookId(subscription_id(principal, key.url, key.name, key.canonical_arguments))
+    return WebhookId(subscription_id(principal, key.url, key.name, key.canonical_arguments, key.subscriber))
 
 
 def build_subscribed_webhook(

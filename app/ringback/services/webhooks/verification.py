@@ -92,12 +92,14 @@ class WebhookVerification:
         await self._require_challenge_quota(tx, webhook)
         await self._schedule_challenge(tx, webhook)
 
-    async def reserve_challenge(self, tx: Transaction, webhook: Webhook, *, token: str) -> Challenge | None:
+    async def reserve_challenge(
+        self, tx: Transaction, webhook: Webhook, *, token: str, is_anew: bool = False
+    ) -> Challenge | None:
         """Count a challenge that the caller sends itself, before the webhook is stored; None if the URL needs no proof.
 
         Raises `QuotaExceeded` if none can be sent now.
         """
-        if not await self.needs_proof(tx, webhook):
+        if not await self.needs_proof(tx, webhook, is_anew=is_anew):
             return None
         await tx.sent_challenges.lock()
         await self._require_challenge_quota(tx, webhook)
@@ -110,13 +112,13 @@ class WebhookVerification:
         await tx.sent_challenges.record_answered(challenge.origin, challenge.principal)
         await tx.proofs.save(challenge.principal, challenge.url, now=tx.now())
 
-    async def needs_proof(self, tx: Transaction, webhook: Webhook) -> bool:
-        """Whether the URL must answer a challenge before the webhook may become active."""
+    async def needs_proof(self, tx: Transaction, webhook: Webhook, *, is_anew: bool = False) -> bool:
+        """Whether the URL must answer a challenge before the webhook may become active. With `is_anew`, proofs do not count."""
         if self._policy.mode == "mcp" and webhook.origin is not WebhookOrigin.MCP:
             return False
         if self._allowlist.allows_target(parse_target(webhook.url, self._targets)):
             return False
-        return not await is_proven(tx, webhook)
+        return is_anew or not await is_proven(tx, webhook)
 
     async def wait_for_challenge(self, webhook_id: WebhookId) -> None:
         """Return when the first challenge has ended, or after the longest wait of the policy."""

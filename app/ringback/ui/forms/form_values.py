@@ -5,6 +5,7 @@ otherwise. An optional group with nothing in it is left out as a whole. Values t
 empty list) are written as JSON.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -198,10 +199,17 @@ def _read_json(_: SchemaField, typed: Sequence[str]) -> object:
             f"This has more than {json_size.VALUES_MAX} JSON values, or more than {json_size.MEMBERS_MAX} members of objects."
         )
     try:
-        value = jsontext.loads(typed[0])
+        jsontext.loads(typed[0])
+        value = jsontext.loads_unique(typed[0].encode())
         jsontext.dumps(value)  # it refuses what the service cannot store: hundreds of levels
-    except (ValueError, TypeError) as problem:
-        raise _Invalid(f"This is no JSON that the service can store: {problem}") from None
+    except json.JSONDecodeError as problem:
+        raise _Invalid(jsontext.describe_refusal(problem, subject="This")) from None
+    except jsontext.RepeatedName as problem:
+        raise _Invalid(f"This {problem.fault}") from None
+    except (ValueError, TypeError, RecursionError):
+        raise _Invalid(
+            f"This has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels."
+        ) from None
     return value
 
 
