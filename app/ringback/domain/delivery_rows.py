@@ -169,8 +169,8 @@ class WebhookDeliveries(Protocol):
         """
         ...
 
-    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        """Cancel open deliveries, leased ones included. Return their number."""
+    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int, only_due: bool = False) -> int:
+        """Cancel open deliveries, leased ones included, or those that are pending and due. Return their number."""
         ...
 
 

@@ -24,7 +24,7 @@ from ringback.notifier.follow_ups import FollowUp
 log = logging.getLogger(__name__)
 
 GIVE_UP_BATCH_SIZE: Final = 200
-"""Deliveries that one transaction gives up or cancels."""
+"""Deliveries that one transaction gives up."""
 LEFT_TO_OTHERS_SECONDS: Final = 60.0
 """A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 

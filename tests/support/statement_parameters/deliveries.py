@@ -72,6 +72,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "count_open": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "make_due": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "cancel_due": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
         "cancel_open": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
     },
     "delivery_queue": {

@@ -172,6 +172,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("webhook_deliveries", "release_held", "deliveries_held"),
         ("webhook_deliveries", "hold_pending", "deliveries_lanes"),
         ("webhook_deliveries", "suspend_pending", "deliveries_lanes"),
+        ("webhook_deliveries", "cancel_due", "deliveries_lanes"),
         ("webhook_deliveries", "cancel_open", "deliveries_open"),
         ("webhooks", "expired", "deliveries_open"),
         ("webhooks", "cancel_open_deliveries", "deliveries_open"),

@@ -1,0 +1,55 @@
+"""Many deliveries that are not sent, because their webhook takes none."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from tests.support.builders import START, make_delivery, make_verified_webhook
+from tests.support.engine import Engine, running_dispatcher, wait_until
+from tests.support.scripted_receiver import ScriptedReceiver
+
+
+async def insert_backlog(engine: Engine, webhook: Webhook, count: int, **changes: Any) -> None:
+    """Due deliveries, more than one batch."""
+    now = engine.clock.now()
+    await engine.insert_webhooks(webhook)
+    await engine.insert_deliveries(
+        *(
+            make_delivery(
+                webhook_id=webhook.id, seq=seq, due_at=now, **{"give_up_at": now + timedelta(days=4)} | changes
+            )
+            for seq in range(1, count + 1)
+        )
+    )
+
+
+async def run_until_all_are(engine: Engine, state: DeliveryState) -> None:
+    """Run a dispatcher that polls once an hour. Fails if it waits for that."""
+
+    async def has_ended() -> bool:
+        return {each.state for each in await engine.read_deliveries()} == {state}
+
+    receiver = ScriptedReceiver(204)
+    async with running_dispatcher(engine.make_dispatcher(receiver, poll_seconds=3600.0)):
+        await wait_until(has_ended)
+    assert receiver.posts == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"state": WebhookState.DISABLED}, DeliveryState.CANCELLED),
+        ({"paused_at": START}, DeliveryState.HELD),
+    ],
+)
+async def test_a_backlog_of_a_webhook_that_takes_none_ends_without_a_poll_for_each_batch(
+    engine: Engine, changes: dict[str, Any], ended: DeliveryState
+) -> None:
+    """The next batch waited for the next poll, so a hundred thousand deliveries took minutes, and large ones hours."""
+    await insert_backlog(engine, make_verified_webhook(**changes), RELEASE_BATCH_SIZE + 1)
+
+    await run_until_all_are(engine, ended)
