@@ -107,7 +107,7 @@ class DeliveryLeasing:
         """Leases that may exist in the store although their deliveries were not attempted."""
         self.follow_ups = FollowUps(store)
         self._store = store
-        self._unsendable = UnsendableDeliveries(measurements)
+        self._unsendable = UnsendableDeliveries(measurements, on_given_up=limiter.clear_waiting)
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache

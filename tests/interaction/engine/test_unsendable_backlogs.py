@@ -1,16 +1,20 @@
-"""Many deliveries that are not sent, because their webhook takes none."""
+"""Many deliveries that are not sent: of a webhook that takes none, or past their time behind an open breaker."""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.scripted_receiver import ScriptedReceiver
+
+LONG_PAUSE = timedelta(hours=1)
 
 
 async def insert_backlog(engine: Engine, webhook: Webhook, count: int, **changes: Any) -> None:
@@ -53,3 +57,16 @@ async def test_a_backlog_of_a_webhook_that_takes_none_ends_without_a_poll_for_ea
     await insert_backlog(engine, make_verified_webhook(**changes), RELEASE_BATCH_SIZE + 1)
 
     await run_until_all_are(engine, ended)
+
+
+async def test_a_backlog_that_expires_behind_an_open_breaker_is_given_up_without_a_pause_for_each_batch(
+    engine: Engine,
+) -> None:
+    """Each batch waited ten seconds, so what expired faster than that was never given up."""
+    now = engine.clock.now()
+    open_breaker = CircuitBreaker(failures=5, openings=1, paused_until=now + LONG_PAUSE)
+    await insert_backlog(
+        engine, make_verified_webhook(breaker=open_breaker), 2 * GIVE_UP_BATCH_SIZE + 1, give_up_at=now
+    )
+
+    await run_until_all_are(engine, DeliveryState.DEAD)
