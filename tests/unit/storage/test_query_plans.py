@@ -76,6 +76,7 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
     ("catalog", "remove_other_upstreams"),
     ("event_demands", "current"),  # a bounded number for each principal, and none that ended over a minute ago
+    ("event_demands", "different"),
     ("event_demands", "remove_ended"),
     ("event_demands", "remove_unwanted_followings"),  # a row for each different demand
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
