@@ -282,6 +282,12 @@ class DeliveryMaintenance(Protocol):
         """
         ...
 
+    async def list_webhooks_to_give_up(
+        self, webhook_ids: Collection[WebhookId], *, now: datetime
+    ) -> Collection[WebhookId]:
+        """Those of these webhooks that have a delivery for `DeliveryQueue.give_up_expired`."""
+        ...
+
     async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:
         """Make pending deliveries due at `now` that are due after `due_after`. Return their number."""
         ...

@@ -201,8 +201,8 @@ class DeliveryLeasing:
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
-                if chosen.is_paused:
-                    follow_ups += self._unsendable.list_follow_ups(webhook)
+        if paused := [chosen.webhook for chosen in taken if chosen.is_paused]:
+            follow_ups += await self._unsendable.find_follow_ups(tx, paused)
         leased = await self._lease_taken(tx, taken)
         has_more = has_more or len(leased) < sum(len(chosen.permits) for chosen in taken)  # their bodies were too large
         has_more = has_more or unsent == UNSENT_BATCH_SIZE

@@ -64,11 +64,17 @@ class UnsendableDeliveries:
         await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
 
-    def list_follow_ups(self, webhook: Webhook) -> Sequence[FollowUp]:
-        """What follows if a breaker stops the attempts to the webhook."""
-        follow_ups = [FollowUp(webhook, partial(self.give_up_expired, webhook_id=webhook.id))]
-        if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
-            follow_ups.append(FollowUp(webhook, partial(self.stop_retry_windows, webhook_id=webhook.id)))
+    async def find_follow_ups(self, tx: Transaction, paused: Sequence[Webhook]) -> Sequence[FollowUp]:
+        """What follows for webhooks whose breakers stop the attempts: nothing for most, which would be a unit for each."""
+        expired = await tx.delivery_maintenance.list_webhooks_to_give_up(
+            [webhook.id for webhook in paused], now=tx.confirmed_now()
+        )
+        follow_ups: list[FollowUp] = []
+        for webhook in paused:
+            if webhook.id in expired:
+                follow_ups.append(FollowUp(webhook, partial(self.give_up_expired, webhook_id=webhook.id)))
+            if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
+                follow_ups.append(FollowUp(webhook, partial(self.stop_retry_windows, webhook_id=webhook.id)))
         return follow_ups
 
     async def give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:

@@ -1,18 +1,25 @@
 """Many deliveries that are not sent: of a webhook that takes none, or past their time behind an open breaker."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE
 from tests.support.builders import START, make_delivery, make_verified_webhook
+from tests.support.clock import FakeClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.scripted_receiver import ScriptedReceiver
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
 
 LONG_PAUSE = timedelta(hours=1)
 
@@ -70,3 +77,32 @@ async def test_a_backlog_that_expires_behind_an_open_breaker_is_given_up_without
     )
 
     await run_until_all_are(engine, DeliveryState.DEAD)
+
+
+async def test_a_webhook_behind_an_open_breaker_costs_no_unit_of_its_own_before_something_expires(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """Each had one every ten seconds, and at its end another lease: ten thousand took all the time of the node."""
+    open_breaker = CircuitBreaker(failures=5, openings=1, paused_until=fake_clock.now() + LONG_PAUSE)
+    webhook = make_verified_webhook(breaker=open_breaker)
+    await insert_backlog(still, webhook, 2, give_up_at=fake_clock.now() + timedelta(minutes=1))
+    store = still.store = UnitCountingStore(still.store)
+    dispatcher = still.make_dispatcher(ScriptedReceiver(204))
+
+    await dispatcher.run_once()
+    before = store.of_principals
+    fake_clock.advance(60)
+    await dispatcher.run_once()
+
+    assert (before, store.of_principals) == (0, 1)
+    assert {each.state for each in await still.read_deliveries()} == {DeliveryState.DEAD}
+
+
+class UnitCountingStore(StoreWrapper):
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.of_principals = 0
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        self.of_principals += 1
+        return await super().write_for(principal, work)

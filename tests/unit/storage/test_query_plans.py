@@ -215,6 +215,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("delivery_maintenance", "release_expired_leases", "deliveries_leased"),
         ("delivery_maintenance", "release_leases", "deliveries_leased"),
         ("delivery_maintenance", "give_up_held", "deliveries_held_age"),
+        ("delivery_maintenance", "webhooks_to_give_up", "deliveries_pending_age"),
         ("delivery_maintenance", "webhooks_to_release", "deliveries_held"),
         ("delivery_maintenance", "webhooks_to_probe", "deliveries_held"),
         ("delivery_queue", "due_without_key", "deliveries_without_key"),
