@@ -38,6 +38,23 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
     return await store.read(lambda tx: tx.deliveries.get(delivery.id))
 
 
+async def test_the_webhooks_with_due_deliveries_that_have_reached_their_age_are_listed(store: Store) -> None:
+    expired, other, early, late, held = (WebhookId(f"wh_{number}") for number in range(5))
+    await insert(
+        store,
+        *(make_delivery(webhook_id=each, due_at=START, give_up_at=START) for each in (expired, expired, other)),
+        make_delivery(webhook_id=early, due_at=START, give_up_at=LATER),
+        make_delivery(webhook_id=late, due_at=LATER, give_up_at=START),
+        make_delivery(webhook_id=held, due_at=START, give_up_at=START, **HELD),
+    )
+
+    async def list_webhooks(*ids: WebhookId) -> set[WebhookId]:
+        return set(await store.read(lambda tx: tx.delivery_maintenance.list_webhooks_to_give_up(ids, now=START)))
+
+    assert await list_webhooks(expired, early, late, held) == {expired}
+    assert await list_webhooks() == set()
+
+
 async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: Store) -> None:
     run_out, held = (
         make_delivery(**LEASED),

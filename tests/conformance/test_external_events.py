@@ -161,6 +161,19 @@ async def test_webhooks_that_are_disabled_expired_or_of_another_event_are_no_dem
     assert await list_current(store) == []
 
 
+async def test_one_of_the_current_demands_with_each_topic_is_listed(store: Store) -> None:
+    until = LATER + timedelta(seconds=1)
+    await save(
+        store,
+        *(make_demand(principal, topic=topic, until=until) for principal in (ALICE, BOB) for topic in ("t1", "t2")),
+        make_demand(topic="ended"),
+    )
+
+    different = await store.read(lambda tx: tx.event_demands.list_different(now=LATER))
+
+    assert [(each.topic, each.arguments) for each in different] == [("t1", {"repo": "t1"}), ("t2", {"repo": "t2"})]
+
+
 async def test_ended_demands_and_their_followings_are_removed(store: Store) -> None:
     await save(store, make_demand(topic="t1"), make_demand(topic="t2", until=LATER + timedelta(seconds=1)))
     for topic in ("t1", "t2"):

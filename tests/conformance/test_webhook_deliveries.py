@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
+from ringback.domain.delivery_rows import BODIES_READ_BYTES_MAX, DeliveryFilter, UndeliveredCounts
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.notifier.payload import BODY_BYTES_MAX
 from ringback.storage.rows import insights
 from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START
@@ -185,6 +186,31 @@ async def test_open_deliveries_are_cancelled_in_bounded_steps(store: Store) -> N
             lease_until=None,
         )
         for delivery in opened
+    ]
+
+
+async def test_only_due_deliveries_are_cancelled_whatever_their_bodies_have_in_bytes(store: Store) -> None:
+    due = [
+        make_numbered_delivery(number, DeliveryState.PENDING, due_at=START, body=b"x" * BODY_BYTES_MAX)
+        for number in range(2 * BODIES_READ_BYTES_MAX // BODY_BYTES_MAX)
+    ]
+    others = [
+        make_numbered_delivery(100, DeliveryState.PENDING, due_at=LATER + timedelta(milliseconds=1)),
+        make_numbered_delivery(101, DeliveryState.HELD, due_at=START),
+        make_numbered_delivery(
+            102, DeliveryState.LEASED, due_at=START, lease_owner="me", lease_token="t", lease_until=LATER
+        ),
+        make_numbered_delivery(103, DeliveryState.PENDING, due_at=START, webhook_id=OTHER),
+    ]
+    await insert(store, *due, *others)
+
+    async def cancel(tx: Transaction) -> int:
+        return await tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=len(due) - 1, only_due=True)
+
+    assert [await store.write(cancel) for _ in range(3)] == [len(due) - 1, 1, 0]
+    assert [await get(store, each) for each in others] == [replace(each, body=b"") for each in others]
+    assert [await get(store, each) for each in due] == [
+        replace(each, state=DeliveryState.CANCELLED, finished_at=LATER, body=b"") for each in due
     ]
 
 

@@ -169,8 +169,8 @@ class WebhookDeliveries(Protocol):
         """
         ...
 
-    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        """Cancel open deliveries, leased ones included. Return their number."""
+    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int, only_due: bool = False) -> int:
+        """Cancel open deliveries, leased ones included, or those that are pending and due. Return their number."""
         ...
 
 
@@ -280,6 +280,12 @@ class DeliveryMaintenance(Protocol):
 
         They have up to `BODIES_READ_BYTES_MAX` of bodies; at least one is ended.
         """
+        ...
+
+    async def list_webhooks_to_give_up(
+        self, webhook_ids: Collection[WebhookId], *, now: datetime
+    ) -> Collection[WebhookId]:
+        """Those of these webhooks that have a delivery for `DeliveryQueue.give_up_expired`."""
         ...
 
     async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:

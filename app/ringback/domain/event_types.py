@@ -174,6 +174,10 @@ class EventDemandRows(Protocol):
         """Demands of pollers before their end, and those of webhooks that are neither disabled nor expired."""
         ...
 
+    async def list_different(self, *, now: datetime) -> Sequence[EventDemand]:
+        """One of the current demands with each name and topic, whoever has it."""
+        ...
+
     async def list_of_upstream(self, upstream: str, principal: Principal, *, now: datetime) -> Sequence[DemandedTopic]:
         """The different names and topics of current demands for this upstream's events, of all principals."""
         ...

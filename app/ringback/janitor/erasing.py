@@ -16,17 +16,18 @@ from ringback.domain.erasure import Erasure
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.upkeep import Upkeep
-from ringback.janitor.config import MaintenanceTask
+from ringback.janitor.config import BatchRows, MaintenanceTask
 from ringback.notifier.recorder import Recorder
-from ringback.services.erasure_batches import erase_batch
+from ringback.services.erasure_batches import ERASE_BATCH_SIZE, erase_batch
 
 CHECKS_MAX: Final = 20
 """Checks of waiting erasures in one interval. Each is a transaction that writes."""
 
 
 class ErasureTasks:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, batch: BatchRows) -> None:
         self._recorder = recorder
+        self._batch = batch
         self._last_erased: Principal | str = ""
         self._last_checked: Principal | str = ""
         self._checks = 0
@@ -45,7 +46,7 @@ class ErasureTasks:
         tx.on_commit(partial(self._note_check, erasure, tx.now()))
         if erasure is None:
             return False
-        await erase_batch(tx, self._recorder, erasure)
+        await erase_batch(tx, self._recorder, erasure, rows_max=self._batch.at_most(ERASE_BATCH_SIZE))
         return True
 
     def _note_check(self, erasure: Erasure | None, checked_at: datetime) -> None:
@@ -61,7 +62,7 @@ class ErasureTasks:
         erasure = await tx.erasures.find_next(after=self._last_erased)
         if erasure is None:
             return False
-        await erase_batch(tx, self._recorder, erasure)
+        await erase_batch(tx, self._recorder, erasure, rows_max=self._batch.at_most(ERASE_BATCH_SIZE))
         tx.on_commit(partial(self._note_batch, erasure))
         return True
 

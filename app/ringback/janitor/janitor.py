@@ -57,7 +57,7 @@ class Janitor:
             MaintenanceTask(self._try_to_write, {Upkeep.CALL_LEASES: 0.0}),
             *RecoveryTasks(recorder, config, batch, self._suspensions).tasks,
             *WebhookTasks(recorder, measurements, batch).tasks,
-            *ErasureTasks(recorder).tasks,
+            *ErasureTasks(recorder, batch).tasks,
             *RemovalTasks(recorder, config.retention, batch).tasks,
             MaintenanceTask(self._save_scheduling_time),
         )

@@ -16,7 +16,7 @@ from ringback.services.webhooks.subscription_ends import terminate_abandoned, te
 from ringback.services.webhooks.subscription_log import log_expired
 
 RELEASE_WEBHOOKS_MAX: Final = 4
-"""Webhooks in one batch, with up to `RELEASE_BATCH_SIZE` deliveries each: some tens of milliseconds."""
+"""Webhooks in one batch, with up to as many deliveries each as `BatchRows` allows: some tens of milliseconds."""
 
 
 class WebhookTasks:
@@ -51,16 +51,16 @@ class WebhookTasks:
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
         """Release held deliveries of webhooks that are active again, one batch for each webhook."""
+        limit = self._batch.at_most(RELEASE_BATCH_SIZE)
         active = await tx.delivery_maintenance.list_webhooks_to_release(
             limit=RELEASE_WEBHOOKS_MAX, after=self._release_cursor
         )
         released = [
-            await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
-            for webhook_id in active
+            await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=limit) for webhook_id in active
         ]
         if any(released):
             tx.notify(DELIVERY_DUE_TOPIC)
-        is_full = RELEASE_BATCH_SIZE in released
+        is_full = limit in released
         position = self._release_cursor if is_full else active.next_position
 
         def advance_cursor() -> None:

@@ -15,7 +15,7 @@ them from there. So a rate limit holds for all nodes together. The other limits 
 many attempts in flight, and N probes of a failing webhook. A breaker of an origin that one node opens is closed at another node
 until its next query for that origin, or the end of its first failed attempt there: at most `per_origin_max` attempts.
 One that another node closes is open here until the next query for that origin: while deliveries wait for it, there is one after
-`RECHECK_AFTER_SECONDS` at most.
+`RECHECK_AFTER_SECONDS` at most, and later if thousands of webhooks wait.
 """
 
 from collections import Counter
@@ -25,7 +25,6 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, CircuitState
-from ringback.domain.clock import seconds
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
@@ -38,6 +37,9 @@ Key = TypeVar("Key")
 
 RECHECK_AFTER_SECONDS: Final = 10.0
 """A webhook without permits is read from the store again after this time, because its owner may have changed it."""
+RECHECKS_PER_SECOND: Final = 100.0
+"""If more than a thousand wait, each is read so much later that no more are read in a second: while a receiver is away that ten
+thousand webhooks share, nothing changes for most of them."""
 BLOCKED_RECHECK_SECONDS: Final = 1.0
 """An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time. So is a
 webhook whose rate another node was using."""
@@ -72,7 +74,10 @@ class ConcurrencyLimits:
 class _WaitingWebhook:
     webhook: Webhook
     receiver_key: ReceiverKey
-    recheck_at: datetime
+    recheck_at: float
+    """In seconds since 1970, as `paused_until`: a lease query compares those of all waiting webhooks."""
+    paused_until: float
+    """By its own breaker; 0 if it is not open."""
     is_blocked: bool
 
 
@@ -89,6 +94,7 @@ class ConcurrencyLimiter:
         self._rate_limiter: RateLimiter[WebhookId] = RateLimiter()
         self._waiting: dict[WebhookId, _WaitingWebhook] = {}
         self._waiting_by_origin: Counter[str] = Counter()
+        self._waiting_by_receiver: Counter[ReceiverKey] = Counter()
 
     @property
     def in_flight(self) -> int:
@@ -209,41 +215,58 @@ class ConcurrencyLimiter:
         return origin in self._origin_breakers
 
     def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
-        return CircuitState.OPEN in (
-            webhook.breaker.state(now),
-            self._origin_breakers.get(origin, CLOSED_BREAKER).state(now),
-        )
+        return webhook.breaker.state(now) is CircuitState.OPEN or self._is_origin_paused(origin, now)
+
+    def _is_origin_paused(self, origin: str, now: datetime) -> bool:
+        breaker = self._origin_breakers.get(origin)
+        return breaker is not None and breaker.state(now) is CircuitState.OPEN
 
     # -- webhooks with due deliveries and without permits --
 
     def mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
         self.clear_waiting(webhook.id)
-        recheck_at = now + seconds(BLOCKED_RECHECK_SECONDS if is_blocked else RECHECK_AFTER_SECONDS)
+        recheck_seconds = BLOCKED_RECHECK_SECONDS
+        if not is_blocked:
+            recheck_seconds = max(RECHECK_AFTER_SECONDS, len(self._waiting) / RECHECKS_PER_SECOND)
+        is_open = webhook.breaker.state(now) is CircuitState.OPEN
+        paused_until = webhook.breaker.paused_until if is_open else None
+        key = ReceiverKey(webhook.principal, origin)
         self._waiting[webhook.id] = _WaitingWebhook(
-            webhook, ReceiverKey(webhook.principal, origin), recheck_at, is_blocked
+            webhook,
+            key,
+            recheck_at=now.timestamp() + recheck_seconds,
+            paused_until=0.0 if paused_until is None else paused_until.timestamp(),
+            is_blocked=is_blocked,
         )
         self._waiting_by_origin[origin] += 1
+        self._waiting_by_receiver[key] += 1
 
     def clear_waiting(self, webhook_id: WebhookId) -> None:
         if (waiting := self._waiting.pop(webhook_id, None)) is not None:
             _add_to_counter(self._waiting_by_origin, waiting.receiver_key.origin, -1)
+            _add_to_counter(self._waiting_by_receiver, waiting.receiver_key, -1)
 
     def is_waiting(self, webhook_id: WebhookId) -> bool:
         """Whether older deliveries of this webhook wait for permits."""
         return webhook_id in self._waiting
 
     def webhooks_without_permits(self, *, now: datetime) -> set[WebhookId]:
-        """The waiting webhooks that still have no permits; the lease query skips them."""
-        for webhook_id, waiting in list(self._waiting.items()):
-            if now >= waiting.recheck_at:
-                self.clear_waiting(webhook_id)
-        keys = {waiting.receiver_key for waiting in self._waiting.values()}
-        full = {key for key in keys if self._permits_of_receiver(key) <= 0}  # often all of them, each of many webhooks
+        """The waiting webhooks that still have no permits; the lease query skips them.
+
+        While a receiver that thousands of webhooks share is away, most of them are skipped without a look at their limits.
+        """
+        instant = now.timestamp()
+        for webhook_id in [each for each, waiting in self._waiting.items() if waiting.recheck_at <= instant]:
+            self.clear_waiting(webhook_id)
+        full = {key for key in self._waiting_by_receiver if self._permits_of_receiver(key) <= 0}  # often all of them
+        paused = {origin for origin in self._waiting_by_origin if self._is_origin_paused(origin, now)}
         return {
             webhook_id
             for webhook_id, waiting in self._waiting.items()
             if waiting.is_blocked
+            or waiting.paused_until > instant
             or waiting.receiver_key in full
+            or waiting.receiver_key.origin in paused
             or self.available_permits(waiting.webhook, waiting.receiver_key.origin, now=now) == 0
         }
 

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.delivery import Delivery
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
@@ -23,13 +23,15 @@ from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_at
 from ringback.notifier.follow_ups import FollowUp, FollowUps
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.permits import Permit
-from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE, UnsendableDeliveries
+from ringback.notifier.unsendable_deliveries import UnsendableDeliveries
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
 log = logging.getLogger(__name__)
 
 WEBHOOKS_PER_LEASE_MAX: Final = 64
 """Webhooks in one transaction, which takes some two milliseconds of the one writer's time."""
+UNSENT_BATCH_SIZE: Final = RELEASE_BATCH_SIZE
+"""Deliveries that one transaction cancels or holds, of all webhooks that take none."""
 PLACES_MAX: Final = 10_000
 """Cursors of ordered webhooks that have more sessions than one query visits. Beyond this, the cursor that was used longest ago
 is dropped, and its webhook begins again at its first session."""
@@ -105,7 +107,7 @@ class DeliveryLeasing:
         """Leases that may exist in the store although their deliveries were not attempted."""
         self.follow_ups = FollowUps(store)
         self._store = store
-        self._unsendable = UnsendableDeliveries(measurements)
+        self._unsendable = UnsendableDeliveries(measurements, on_given_up=limiter.clear_waiting)
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache
@@ -182,15 +184,12 @@ class DeliveryLeasing:
         found = await self._find_due(tx, [webhook for webhook in sendable if webhook.id not in rated_elsewhere])
         taken: list[_TakenDeliveries] = []
         follow_ups: list[FollowUp] = []
+        unsent = 0
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
         for remaining, webhook_id in zip(range(len(due), 0, -1), self._take_turns(due, webhooks), strict=True):
             webhook = webhooks.get(webhook_id)
-            if webhook is None or webhook.state is WebhookState.DISABLED:
-                await self._cancel_deliveries(tx, webhook_id)
-            elif webhook.state is WebhookState.PENDING_VERIFICATION or webhook.paused_at is not None:
-                await tx.webhook_deliveries.hold_pending(
-                    webhook_id, limit=RELEASE_BATCH_SIZE
-                )  # it was active until its URL changed or its owner paused it
+            if webhook is None or not accepts_attempts(webhook):
+                unsent += await self._end_unsent(tx, webhook_id, webhook, limit=UNSENT_BATCH_SIZE - unsent)
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._unsendable.leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
@@ -202,10 +201,11 @@ class DeliveryLeasing:
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
-                if chosen.is_paused:
-                    follow_ups += self._unsendable.list_follow_ups(webhook)
+        if paused := [chosen.webhook for chosen in taken if chosen.is_paused]:
+            follow_ups += await self._unsendable.find_follow_ups(tx, paused)
         leased = await self._lease_taken(tx, taken)
         has_more = has_more or len(leased) < sum(len(chosen.permits) for chosen in taken)  # their bodies were too large
+        has_more = has_more or unsent == UNSENT_BATCH_SIZE
         idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
         return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
 
@@ -367,20 +367,11 @@ class DeliveryLeasing:
         tx.on_rollback(partial(self._limiter.cancel_permit, webhook, permit))
         return permit
 
-    async def _cancel_deliveries(self, tx: Transaction, webhook_id: WebhookId) -> None:
-        """Cancel the due deliveries of a webhook that is disabled or removed."""
-        now = tx.now()
-        leased = await tx.delivery_queue.lease_due(
-            webhook_id,
-            now=now,
-            owner=self._owner,
-            token=self._ids.new_lease_token(),
-            until=now,
-            limit=GIVE_UP_BATCH_SIZE,
-            ordered=False,
-        )
-        cancelled = RetryDecision(state=DeliveryState.CANCELLED)
-        unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in leased]
-        await tx.delivery_queue.apply_updates(
-            [build_delivery_update(each, cancelled, category=each.last_category, now=now) for each in unsent]
-        )
+    async def _end_unsent(self, tx: Transaction, webhook_id: WebhookId, webhook: Webhook | None, *, limit: int) -> int:
+        """Cancel due deliveries of a webhook that is disabled or removed, or hold those of one that takes none now.
+
+        It was active until its URL changed or its owner paused it. Return the number of deliveries.
+        """
+        if webhook is None or webhook.state is WebhookState.DISABLED:
+            return await tx.webhook_deliveries.cancel_open(webhook_id, now=tx.now(), limit=limit, only_due=True)
+        return await tx.webhook_deliveries.hold_pending(webhook_id, limit=limit)

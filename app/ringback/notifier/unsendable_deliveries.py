@@ -1,7 +1,7 @@
 """Deliveries and webhooks that cannot be sent now: unreadable, paused for too long, or of a webhook without a secret."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,7 @@ from ringback.notifier.follow_ups import FollowUp
 log = logging.getLogger(__name__)
 
 GIVE_UP_BATCH_SIZE: Final = 200
-"""Deliveries that one transaction gives up or cancels."""
+"""Deliveries that one transaction gives up."""
 LEFT_TO_OTHERS_SECONDS: Final = 60.0
 """A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 
@@ -32,8 +32,10 @@ LEFT_TO_OTHERS_SECONDS: Final = 60.0
 class UnsendableDeliveries:
     """What a lease does with them. Nodes that lack a key leave them to nodes that have it."""
 
-    def __init__(self, measurements: Measurements) -> None:
+    def __init__(self, measurements: Measurements, *, on_given_up: Callable[[WebhookId], None]) -> None:
+        """`on_given_up` is called when a batch of the webhook's deliveries is given up or held: more may be left."""
         self._measurements = measurements
+        self._on_given_up = on_given_up
         self._left_until: dict[WebhookId, datetime] = {}
         """Webhooks that this node cannot read and others can, and until when it does not look at them."""
 
@@ -62,23 +64,33 @@ class UnsendableDeliveries:
         await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
 
-    def list_follow_ups(self, webhook: Webhook) -> Sequence[FollowUp]:
-        """What follows if a breaker stops the attempts to the webhook."""
-        follow_ups = [FollowUp(webhook, partial(self.give_up_expired, webhook_id=webhook.id))]
-        if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
-            follow_ups.append(FollowUp(webhook, partial(self.stop_retry_windows, webhook_id=webhook.id)))
+    async def find_follow_ups(self, tx: Transaction, paused: Sequence[Webhook]) -> Sequence[FollowUp]:
+        """What follows for webhooks whose breakers stop the attempts: nothing for most, which would be a unit for each."""
+        expired = await tx.delivery_maintenance.list_webhooks_to_give_up(
+            [webhook.id for webhook in paused], now=tx.confirmed_now()
+        )
+        follow_ups: list[FollowUp] = []
+        for webhook in paused:
+            if webhook.id in expired:
+                follow_ups.append(FollowUp(webhook, partial(self.give_up_expired, webhook_id=webhook.id)))
+            if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
+                follow_ups.append(FollowUp(webhook, partial(self.stop_retry_windows, webhook_id=webhook.id)))
         return follow_ups
 
     async def give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
         await tx.webhooks.get(webhook_id)  # locked before its deliveries
         given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.confirmed_now(), limit=GIVE_UP_BATCH_SIZE)
         await record_losses(tx, given_up, self._measurements)
+        if given_up:  # large ones may be left, however few these are
+            tx.on_commit(partial(self._on_given_up, webhook_id))
 
     async def stop_retry_windows(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
         """Hold what became pending again after the suspension: time does not count against it until the client refreshes."""
         webhook = await tx.webhooks.get(webhook_id)
         if webhook is not None and webhook.state is WebhookState.SUSPENDED:
-            await tx.webhook_deliveries.hold_pending(webhook_id, limit=RELEASE_BATCH_SIZE, suspended=True)
+            held = await tx.webhook_deliveries.hold_pending(webhook_id, limit=RELEASE_BATCH_SIZE, suspended=True)
+            if held:
+                tx.on_commit(partial(self._on_given_up, webhook_id))
 
     async def suspend_unsignable(self, tx: Transaction, *, webhook: Webhook) -> None:
         """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""

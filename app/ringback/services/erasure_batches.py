@@ -35,34 +35,35 @@ ERASE_CALLS_MAX: Final = 50
 """Calls, or webhooks, that one transaction erases: each has rows in several tables, a fifth of a millisecond together (measured
 on SQLite, for a call with a result, an event and a delivery)."""
 
-Step = Callable[[Transaction, Erasure], Awaitable[Erasure | None]]
-"""Erases one batch and returns the erasure after it; None if nothing was left to erase."""
+Step = Callable[[Transaction, Erasure, int], Awaitable[Erasure | None]]
+"""Erases up to so many rows of one kind, and returns the erasure after it; None if nothing was left to erase."""
 
 
-async def erase_batch(tx: Transaction, recorder: Recorder, erasure: Erasure) -> Erasure:
-    """Erase one batch, and return the erasure after it."""
+async def erase_batch(tx: Transaction, recorder: Recorder, erasure: Erasure, *, rows_max: int | None = None) -> Erasure:
+    """Erase one batch, and return the erasure after it. None: `ERASE_BATCH_SIZE` rows of one kind at most."""
+    rows = ERASE_BATCH_SIZE if rows_max is None else min(rows_max, ERASE_BATCH_SIZE)
     await tx.erased_deliveries.overwrite_deleted()
-    after = replace(await _erase_rows(tx, recorder, erasure), worked_at=tx.now())
+    after = replace(await _erase_rows(tx, recorder, erasure, rows), worked_at=tx.now())
     await tx.erasures.update(after)
     if after.finished_at is not None:
         tx.on_commit(partial(_log_finished, after))
     return after
 
 
-async def _erase_rows(tx: Transaction, recorder: Recorder, erasure: Erasure) -> Erasure:
-    if erasure.kind is ErasureKind.PRINCIPAL and await erase_identity(tx, erasure):
+async def _erase_rows(tx: Transaction, recorder: Recorder, erasure: Erasure, rows: int) -> Erasure:
+    if erasure.kind is ErasureKind.PRINCIPAL and await erase_identity(tx, erasure, rows):
         return erasure  # its keys are first, so that they start no other calls
-    if open_calls := await _list_open_calls(tx, erasure):
+    if open_calls := await _list_open_calls(tx, erasure, limit=min(rows, CANCEL_CALLS_MAX)):
         return await _wait_for_calls(tx, recorder, erasure, open_calls)
-    return await _run_first_step(tx, replace(erasure, is_waiting=False))
+    return await _run_first_step(tx, replace(erasure, is_waiting=False), rows)
 
 
-async def _list_open_calls(tx: Transaction, erasure: Erasure) -> list[Call]:
+async def _list_open_calls(tx: Transaction, erasure: Erasure, *, limit: int) -> list[Call]:
     """Some of the calls that must end first."""
     if erasure.kind is ErasureKind.CALL:
         call = await tx.calls.get(CallId(erasure.target))
         return [] if call is None or call.is_final else [call]
-    ids = await tx.erased_rows.list_open_calls(erasure, limit=CANCEL_CALLS_MAX)
+    ids = await tx.erased_rows.list_open_calls(erasure, limit=limit)
     return [call for call in await tx.calls.get_many(ids) if not call.is_final] if ids else []
 
 
@@ -73,10 +74,10 @@ async def _wait_for_calls(tx: Transaction, recorder: Recorder, erasure: Erasure,
     return replace(erasure, is_waiting=True)
 
 
-async def _run_first_step(tx: Transaction, erasure: Erasure) -> Erasure:
+async def _run_first_step(tx: Transaction, erasure: Erasure, rows: int) -> Erasure:
     """Run the first step that has something to do. Without one, the erasure is finished."""
     for step in _STEPS[erasure.kind]:
-        after = await step(tx, erasure)
+        after = await step(tx, erasure, rows)
         if after is not None:
             return after
     return replace(erasure, finished_at=tx.now())
@@ -85,48 +86,48 @@ async def _run_first_step(tx: Transaction, erasure: Erasure) -> Erasure:
 # -- calls --
 
 
-async def _erase_one_call(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_one_call(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     after = await _erase_calls(
-        tx, erasure, [CallId(erasure.target)], after=0 if erasure.call_id is None else erasure.seq
+        tx, erasure, [CallId(erasure.target)], rows, after=0 if erasure.call_id is None else erasure.seq
     )
     return replace(after, finished_at=tx.now()) if after.calls > erasure.calls else after
 
 
-async def _erase_session_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    return await _erase_next_calls(tx, erasure, after=0)
+async def _erase_session_calls(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
+    return await _erase_next_calls(tx, erasure, rows, after=0)
 
 
-async def _erase_remaining_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_remaining_calls(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     """Erase calls whose events up to `head` are gone: what is left came later, such as the event of a cancellation."""
-    return await _erase_next_calls(tx, erasure, after=erasure.head)
+    return await _erase_next_calls(tx, erasure, rows, after=erasure.head)
 
 
-async def _erase_next_calls(tx: Transaction, erasure: Erasure, *, after: int) -> Erasure | None:
+async def _erase_next_calls(tx: Transaction, erasure: Erasure, rows: int, *, after: int) -> Erasure | None:
     """Erase some calls, with their events after the place `after` of the log."""
     if erasure.call_id is not None:
-        return await _erase_calls(tx, erasure, [erasure.call_id], after=erasure.seq)
-    ids = await tx.erased_rows.list_calls(erasure, limit=ERASE_CALLS_MAX, bytes_max=REMOVED_BYTES_MAX)
-    return await _erase_calls(tx, erasure, ids, after=after) if ids else None
+        return await _erase_calls(tx, erasure, [erasure.call_id], rows, after=erasure.seq)
+    ids = await tx.erased_rows.list_calls(erasure, limit=min(rows, ERASE_CALLS_MAX), bytes_max=REMOVED_BYTES_MAX)
+    return await _erase_calls(tx, erasure, ids, rows, after=after) if ids else None
 
 
-async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId], *, after: int) -> Erasure:
+async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId], rows: int, *, after: int) -> Erasure:
     """One batch of these calls: deliveries until none is left, then events, and then the calls whose events are erased.
 
     If their events are too many for a batch, the next batches go on with the first call that has some left, as `call_id`.
     """
     calls = await tx.calls.get_many(ids)
-    own = await tx.erased_rows.list_call_webhooks(erasure.principal, ids, limit=ERASE_BATCH_SIZE)
+    own = await tx.erased_rows.list_call_webhooks(erasure.principal, ids, limit=rows)
     if own:
         await tx.webhooks.get_many(own, lock=True)
     await _lock_log(tx, erasure)
-    erased = await _delete_deliveries(tx, ids, own)
+    erased = await _delete_deliveries(tx, ids, own, limit=rows)
     erasure = replace(erasure, deliveries=erasure.deliveries + erased.count)
     if not erased.is_done:
         return erasure
-    events = await tx.erased_rows.list_events(erasure.principal, ids, seq=after, limit=ERASE_BATCH_SIZE)
+    events = await tx.erased_rows.list_events(erasure.principal, ids, seq=after, limit=rows)
     await tx.erased_deliveries.replace_events([erase_event(event) for event in events])
     erasure = replace(erasure, events=erasure.events + len(events), call_id=None, seq=0)
-    if len(events) == ERASE_BATCH_SIZE and (last := events[-1]).call_id is not None:
+    if len(events) == rows and (last := events[-1]).call_id is not None:
         ids = ids[: ids.index(last.call_id)]
         erasure = replace(erasure, call_id=last.call_id, seq=last.seq)
     await _delete_calls_and_webhooks(tx, ids, calls, own)
@@ -134,13 +135,12 @@ async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId],
 
 
 async def _delete_deliveries(
-    tx: Transaction, call_ids: Sequence[CallId], own_webhooks: Sequence[WebhookId]
+    tx: Transaction, call_ids: Sequence[CallId], own_webhooks: Sequence[WebhookId], *, limit: int
 ) -> ErasedDeliveryBatch:
-    erased = await tx.erased_deliveries.delete_of_calls(call_ids, limit=ERASE_BATCH_SIZE)
+    erased = await tx.erased_deliveries.delete_of_calls(call_ids, limit=limit)
     if not own_webhooks:
         return erased
-    left = ERASE_BATCH_SIZE - erased.count
-    more = await tx.erased_deliveries.delete_of_webhooks(own_webhooks, limit=left)
+    more = await tx.erased_deliveries.delete_of_webhooks(own_webhooks, limit=limit - erased.count)
     return ErasedDeliveryBatch(erased.count + more.count, is_done=erased.is_done and more.is_done)
 
 
@@ -163,24 +163,22 @@ async def _lock_log(tx: Transaction, erasure: Erasure) -> None:
 # -- a session --
 
 
-async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_session_events(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     """Erase what the log and the deliveries hold of the session's calls that have expired already."""
     if erasure.seq >= erasure.head:
         return None
     await _lock_log(tx, erasure)
     where = EventFilter(client_session_id=erasure.client_session_id)
-    page = await tx.events.list_page(erasure.principal, erasure.seq, where, limit=ERASE_BATCH_SIZE)
+    page = await tx.events.list_page(erasure.principal, erasure.seq, where, limit=rows)
     events = [event for event in page if event.seq <= erasure.head]  # newer ones are of calls that stay
     call_ids = sorted({event.call_id for event in events if event.call_id is not None})
-    erased = await tx.erased_deliveries.delete_of_calls(call_ids, limit=ERASE_BATCH_SIZE)
+    erased = await tx.erased_deliveries.delete_of_calls(call_ids, limit=rows)
     if not erased.is_done:  # the next batch reads this page again
         return replace(erasure, deliveries=erasure.deliveries + erased.count)
     await tx.tombstones.mark_erased(*call_ids)
     deleted = erased.count
     for event_id in [event.id for event in events if event.occurred_at is not None]:
-        erased = await tx.erased_deliveries.delete_of_event(
-            erasure.principal, event_id, limit=ERASE_BATCH_SIZE - deleted
-        )
+        erased = await tx.erased_deliveries.delete_of_event(erasure.principal, event_id, limit=rows - deleted)
         deleted += erased.count
         if not erased.is_done:
             return replace(erasure, deliveries=erasure.deliveries + deleted)
@@ -193,22 +191,22 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | 
     )
 
 
-async def erase_session_links(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def erase_session_links(tx: Transaction, erasure: Erasure, rows: int | None = None) -> Erasure | None:
     """Erase a batch of the portal links to the session."""
     deleted = await tx.portal_links.delete_of_session(
-        erasure.principal, erasure.target, until=erasure.requested_at, limit=ERASE_BATCH_SIZE
+        erasure.principal, erasure.target, until=erasure.requested_at, limit=rows or ERASE_BATCH_SIZE
     )
     return erasure if deleted else None
 
 
-async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_webhooks(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     """Erase the first webhooks of the session or the principal that are left."""
-    ids = await tx.erased_rows.list_webhooks(erasure, limit=ERASE_CALLS_MAX)
+    ids = await tx.erased_rows.list_webhooks(erasure, limit=min(rows, ERASE_CALLS_MAX))
     if not ids:
         return None
     await tx.webhooks.get_many(ids, lock=True)
     await _lock_log(tx, erasure)
-    erased = await tx.erased_deliveries.delete_of_webhooks(ids, limit=ERASE_BATCH_SIZE)
+    erased = await tx.erased_deliveries.delete_of_webhooks(ids, limit=rows)
     after = replace(erasure, deliveries=erasure.deliveries + erased.count)
     if not erased.is_done:
         return after
@@ -227,23 +225,23 @@ async def _delete_webhook(tx: Transaction, webhook_id: WebhookId) -> None:
 # -- a principal --
 
 
-async def _erase_deliveries(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_deliveries(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     """Erase deliveries without the lock of the log: later steps lock calls and webhooks first.
 
     What is inserted meanwhile is deleted with its call or with its webhook.
     """
-    erased = await tx.erased_deliveries.delete_of_principal(erasure, limit=ERASE_BATCH_SIZE)
+    erased = await tx.erased_deliveries.delete_of_principal(erasure, limit=rows)
     if erased.is_done and not erased.count:
         return None
     return replace(erasure, deliveries=erasure.deliveries + erased.count)
 
 
-async def _erase_log(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    deleted = await tx.erased_deliveries.delete_events(erasure, limit=ERASE_BATCH_SIZE)
+async def _erase_log(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
+    deleted = await tx.erased_deliveries.delete_events(erasure, limit=rows)
     return replace(erasure, events=erasure.events + deleted) if deleted else None
 
 
-async def _erase_request_hashes(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_request_hashes(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure | None:
     """Erase what tombstones hold of calls that had expired before: a hash says whether a call had certain arguments."""
     position = await tx.tombstones.mark_expired_erased(
         erasure.principal, position=erasure.seq, until=erasure.requested_at
@@ -251,17 +249,17 @@ async def _erase_request_hashes(tx: Transaction, erasure: Erasure) -> Erasure | 
     return None if position is None else replace(erasure, seq=position)
 
 
-async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure | None:
     """Erase where else the principal is named: which upstreams served it."""
     return erasure if await tx.erased_rows.delete_turns_and_counts(erasure.principal) else None
 
 
-async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
+async def erase_identity(tx: Transaction, erasure: Erasure, rows: int | None = None) -> bool:
     """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs, hourly counts and logins to upstreams.
 
     Their tokens are erased too. Return whether there were any.
     """
-    if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) == 0:
+    if await tx.erased_deliveries.delete_identity(erasure, limit=rows or ERASE_BATCH_SIZE) == 0:
         return False
     tx.notify(owner_erased_topic(erasure.principal))
     return True

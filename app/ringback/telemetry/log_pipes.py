@@ -4,6 +4,7 @@ A write to a full pipe would stop the event loop, and with it every call and cal
 """
 
 import logging
+import math
 import os
 import select
 import stat
@@ -12,15 +13,15 @@ from time import monotonic
 from typing import Final, TextIO
 
 PATIENCE_MILLISECONDS: Final = 100
-"""How long a line waits for a reader that is behind. The event loop waits with it."""
-IMPATIENT_SECONDS: Final = 10.0
-"""After a wait in vain, lines are lost without a wait for this time."""
+"""How long lines wait in all, in one period, for a reader that is behind. The event loop waits with them."""
+PERIOD_SECONDS: Final = 10.0
+"""Begins with a wait. Once all its waits together have reached the patience, lines are lost without one until it is over."""
 
 log = logging.getLogger(__name__)
 
 
 def create_log_handler(stream: TextIO) -> logging.Handler:
-    """A handler of this stream that does not block for longer than the patience, if it is a pipe or a socket."""
+    """A handler of this stream. If it is a pipe or a socket, the handler blocks for the patience at most in each period."""
     if sys.platform == "win32" or not _is_pipe(stream):
         return logging.StreamHandler(stream)
     return PipeHandler(stream)
@@ -34,7 +35,9 @@ class PipeHandler(logging.Handler):
         self._encoding = stream.encoding
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLOUT)
-        self._impatient_until = 0.0
+        self._period_ends_at = 0.0
+        self._patience_left = 0.0
+        """Milliseconds of this period."""
         self._lost_lines = 0
         self._is_line_open = False
         """The beginning of a lost line was written."""
@@ -63,12 +66,17 @@ class PipeHandler(logging.Handler):
         return True
 
     def _wait_until_writable(self) -> bool:
-        now = monotonic()  # not the record's time: a clock that is set back would keep the impatience
-        if self._poll.poll(PATIENCE_MILLISECONDS if now >= self._impatient_until else 0):
+        if self._poll.poll(0):
             return True
-        if now >= self._impatient_until:
-            self._impatient_until = now + IMPATIENT_SECONDS
-        return False
+        began_at = monotonic()  # not the record's time: a clock that is set back would not end the period
+        if began_at >= self._period_ends_at:
+            self._period_ends_at = began_at + PERIOD_SECONDS
+            self._patience_left = PATIENCE_MILLISECONDS
+        if self._patience_left <= 0:
+            return False
+        is_writable = bool(self._poll.poll(math.ceil(self._patience_left)))
+        self._patience_left -= 1000 * (monotonic() - began_at)
+        return is_writable
 
 
 def _is_pipe(stream: TextIO) -> bool:

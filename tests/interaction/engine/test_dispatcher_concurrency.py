@@ -20,7 +20,7 @@ from ringback.notifier.follow_ups import FollowUps
 from ringback.notifier.leasing import LeasedBatch
 from ringback.notifier.payload import BODY_BYTES_MAX
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
-from tests.support.clock import OffsetClock
+from tests.support.clock import START, OffsetClock
 from tests.support.engine import Engine, insert_dispatched_call, running_dispatcher, wait_until
 from tests.support.examples import BOB
 from tests.support.scripted_receiver import ScriptedReceiver
@@ -254,7 +254,8 @@ async def test_a_paused_webhook_whose_row_stays_locked_delays_no_delivery_of_ano
     """Its unit follows the lease query. The next query came after it, so all deliveries of the node waited."""
     pause = CircuitBreaker(failures=5, openings=1, paused_until=engine.clock.now() + timedelta(hours=1))
     paused, bobs = make_verified_webhook(breaker=pause), make_verified_webhook(principal=BOB)
-    await make_deliveries(engine, 1, paused)
+    await engine.insert_webhooks(paused)
+    await engine.insert_deliveries(make_delivery(webhook_id=paused.id, due_at=START, give_up_at=START))
     store = engine.store = StoreWithWaitingUnits(engine.store, "give_up_expired")
 
     async def is_waiting() -> bool:

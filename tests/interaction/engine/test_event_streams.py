@@ -1,6 +1,7 @@
 """Streams over the log: one reader for all streams of a principal, and what a slow stream or an old cursor gets."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ringback.api.routes.events import EventStreamResponse
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.errors import StoreUnavailable
@@ -132,6 +134,22 @@ async def append(tx: Transaction, *, event: Event) -> None:
     assert await tx.events.reserve_seqs(event.principal, 1) == event.seq
     await tx.events.insert([event])
     tx.notify(log_appended_topic(event.principal))
+
+
+async def test_a_stream_does_not_keep_its_first_page_in_memory(stage: StreamStage) -> None:
+    """It kept the page, of two megabytes at most, until it ended a quarter of an hour later."""
+    first = await stage.engine.finish_call(make_call(tool="first"))
+    pages = stage.streams.follow_log(CALLER, EventFilter(), cursor=None)
+    frames = aiter(EventStreamResponse(await read_page(pages), pages).body_iterator)
+    assert first.id in "".join([str(await anext(frames)) for _ in range(2)])
+
+    await stage.engine.finish_call(make_call(tool="second"))
+    async with asyncio.timeout(WAIT_SECONDS), aclosing(pages):
+        await anext(frames)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, StreamPage)]
+
+    assert [event.tool for page in kept for event in page.events] == ["second"]
 
 
 async def test_a_busy_stream_has_heartbeats_too(still: Engine) -> None:

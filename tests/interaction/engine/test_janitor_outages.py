@@ -8,13 +8,25 @@ from typing import TypeVar
 import pytest
 
 from ringback.domain.call import Call, CallPhase
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.erasure import ErasedDeliveryBatch, Erasure
 from ringback.domain.errors import RowsLocked, StoreUnavailable
+from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig, Retention
 from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS
 from ringback.storage.rows.calls import SqlCallQueue
+from ringback.storage.rows.deliveries import SqlWebhookDeliveries
+from ringback.storage.rows.erasures import SqlErasedDeliveries
 from ringback.storage.rows.events import SqlEvents
-from tests.support.builders import make_call, make_event, make_webhook
+from tests.support.builders import (
+    make_call,
+    make_delivery,
+    make_event,
+    make_identity_erasure,
+    make_verified_webhook,
+    make_webhook,
+)
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine, insert_dispatched_call, wait_until
 from tests.support.examples import BOB
@@ -230,3 +242,41 @@ async def test_a_task_with_a_smaller_batch_of_its_own_handles_half_of_it_after_o
         fake_clock.advance(SLOW_TASK_REST_SECONDS)
 
     assert (limits, (await still.read_call(call)).is_final) == ([50, 25], True)
+
+
+async def test_a_release_or_an_erasure_that_is_too_slow_handles_half_as_many_rows(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ended each of them at the same rows again and again: nothing was released, and nothing erased."""
+    webhook = make_verified_webhook()
+    await still.insert_webhooks(webhook)
+    await still.insert_deliveries(make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD))
+    erasure = make_identity_erasure(BOB)
+    await still.store.write(lambda tx: tx.erasures.insert(erasure))
+    release, delete = SqlWebhookDeliveries.release_held, SqlErasedDeliveries.delete_of_principal
+    released, erased = list[int](), list[int]()
+
+    async def release_slowly(self: SqlWebhookDeliveries, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        refuse_many(fake_clock, limit, released)
+        return await release(self, webhook_id, now=now, limit=limit)
+
+    async def erase_slowly(self: SqlErasedDeliveries, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
+        refuse_many(fake_clock, limit, erased)
+        return await delete(self, erasure, limit=limit)
+
+    monkeypatch.setattr(SqlWebhookDeliveries, "release_held", release_slowly)
+    monkeypatch.setattr(SqlErasedDeliveries, "delete_of_principal", erase_slowly)
+    janitor = still.make_janitor(batch_size=200)
+    for _ in range(2):
+        await janitor.run_once()
+        fake_clock.advance(SLOW_TASK_REST_SECONDS)
+
+    assert (released[:2], erased[:2]) == ([200, 100], [200, 100])
+
+
+def refuse_many(clock: FakeClock, limit: int, limits: list[int]) -> None:
+    """Note the limit. A statement with more than a hundred rows takes too long."""
+    limits.append(limit)
+    if limit > 100:
+        clock.advance(STATEMENT_SECONDS)
+        raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")

@@ -7,6 +7,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.erasure import Erasure, ErasureState
 from ringback.domain.ports import Transaction
+from ringback.janitor.config import BatchRows
 from ringback.janitor.erasing import CHECKS_MAX, ErasureTasks
 from tests.support.builders import make_call, make_call_erasure
 from tests.support.clock import START, FakeClock
@@ -83,7 +84,7 @@ async def test_an_interval_checks_each_waiting_erasure_once(still: Engine, fake_
     await insert_waiting_erasures(
         still, make_call(principal=ALICE), make_call(principal=ALICE), make_call(principal=BOB)
     )
-    tasks = ErasureTasks(still.recorder)
+    tasks = ErasureTasks(still.recorder, BatchRows(200))
 
     assert [await count_checks(still, fake_clock, tasks) for _ in range(2)] == [3, 3]
 
@@ -92,7 +93,7 @@ async def test_an_interval_checks_a_bounded_number_of_waiting_erasures_and_the_n
     still: Engine, fake_clock: FakeClock
 ) -> None:
     erasures = await insert_waiting_erasures(still, *[make_call(principal=ALICE) for _ in range(CHECKS_MAX + 5)])
-    tasks = ErasureTasks(still.recorder)
+    tasks = ErasureTasks(still.recorder, BatchRows(200))
 
     assert await count_checks(still, fake_clock, tasks) == CHECKS_MAX
     await count_checks(still, fake_clock, tasks)

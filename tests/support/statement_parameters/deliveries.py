@@ -72,6 +72,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "count_open": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "make_due": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
         "count_held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "cancel_due": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
         "cancel_open": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
     },
     "delivery_queue": {
@@ -97,6 +98,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "give_up_held": [{"bytes_max": 2_000}],
         "pull_back": [{"due_after": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
+        "webhooks_to_give_up": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_none"]'}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
         "webhooks_to_probe": [{"paused_until_max": FUTURE}, {"after": "wh_y", "paused_until_max": FUTURE}],
     },

@@ -42,6 +42,7 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "mark_gap": [{"event_name": "git/pushed", "topic": "", "seq": 7}],
         "count_of_principal": [{}],
         "current": [{}],
+        "different": [{}],
         "of_upstream": [{"first_name": "git/", "end_name": "git0"}],
         "principals": [{"event_name": "git/pushed", "topic": ""}],
         "remove_ended": [{}],

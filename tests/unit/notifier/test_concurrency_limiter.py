@@ -154,6 +154,18 @@ def test_a_waiting_webhook_with_permits_is_checked(limiter: ConcurrencyLimiter) 
     assert not limiter.is_waiting(webhook.id)
 
 
+def test_if_thousands_wait_a_hundred_are_checked_in_a_second(limiter: ConcurrencyLimiter) -> None:
+    """All of ten thousand were read every ten seconds, and each of these queries looked at all of them."""
+    pause = CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1))
+    for _ in range(3000):
+        limiter.mark_waiting(make_verified_webhook(breaker=pause), HERE, now=START)
+
+    after = [0, 10, 20, 30]
+    skipped = [len(limiter.webhooks_without_permits(now=START + timedelta(seconds=each))) for each in after]
+
+    assert skipped == [3000, 1999, 999, 0]
+
+
 def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook(ordered=True)
     slot = limiter.acquire_permit(webhook, HERE, now=START)

@@ -76,6 +76,7 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
     ("catalog", "remove_other_upstreams"),
     ("event_demands", "current"),  # a bounded number for each principal, and none that ended over a minute ago
+    ("event_demands", "different"),
     ("event_demands", "remove_ended"),
     ("event_demands", "remove_unwanted_followings"),  # a row for each different demand
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
@@ -172,6 +173,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("webhook_deliveries", "release_held", "deliveries_held"),
         ("webhook_deliveries", "hold_pending", "deliveries_lanes"),
         ("webhook_deliveries", "suspend_pending", "deliveries_lanes"),
+        ("webhook_deliveries", "cancel_due", "deliveries_lanes"),
         ("webhook_deliveries", "cancel_open", "deliveries_open"),
         ("webhooks", "expired", "deliveries_open"),
         ("webhooks", "cancel_open_deliveries", "deliveries_open"),
@@ -213,6 +215,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("delivery_maintenance", "release_expired_leases", "deliveries_leased"),
         ("delivery_maintenance", "release_leases", "deliveries_leased"),
         ("delivery_maintenance", "give_up_held", "deliveries_held_age"),
+        ("delivery_maintenance", "webhooks_to_give_up", "deliveries_pending_age"),
         ("delivery_maintenance", "webhooks_to_release", "deliveries_held"),
         ("delivery_maintenance", "webhooks_to_probe", "deliveries_held"),
         ("delivery_queue", "due_without_key", "deliveries_without_key"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import os
 import select
 import sys
@@ -167,26 +168,50 @@ def test_a_log_pipe_waits_for_its_reader_again_after_a_while_although_the_clock_
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
         handler = PipeHandler(stream)
-        waits = list[int]()
-        monkeypatch.setattr(handler, "_poll", FullPipe(waits))
-        elapsed = iter([0.0, 1.0, 20.0])
-        monkeypatch.setattr(log_pipes, "monotonic", lambda: next(elapsed))
-        for hours_back in (0, 1, 1):
+        pipe = FullPipe()
+        monkeypatch.setattr(handler, "_poll", pipe)
+        monkeypatch.setattr(log_pipes, "monotonic", pipe.read_clock)
+        for elapsed, hours_back in ((0.0, 0), (1.0, 1), (20.0, 1)):
+            pipe.elapsed_seconds = elapsed
             handler.handle(a_record(created=INSTANT - 3600 * hours_back))
     os.close(reader)
 
-    assert [each for each in waits if each] == [PATIENCE_MILLISECONDS, PATIENCE_MILLISECONDS]
+    assert pipe.waited_milliseconds == 2 * PATIENCE_MILLISECONDS
+
+
+def test_a_reader_that_makes_room_for_a_line_shortly_before_each_wait_ends_stops_the_process_for_one_wait_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each line waited for 90 ms and found room, so the event loop had a tenth of the time."""
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        handler = PipeHandler(stream)
+        pipe = FullPipe(has_room_after=PATIENCE_MILLISECONDS * 9 // 10)
+        monkeypatch.setattr(handler, "_poll", pipe)
+        monkeypatch.setattr(log_pipes, "monotonic", pipe.read_clock)
+        for _ in range(20):
+            handler.handle(a_record())
+        written = read_rest(reader).splitlines()
+    os.close(reader)
+
+    assert (pipe.waited_milliseconds, len(written)) == (PATIENCE_MILLISECONDS, 1)
 
 
 class FullPipe:
-    """Its `poll` notes how long it is asked to wait, and never finds room."""
+    """Its `poll` notes how long it waits, and finds room if it may wait for so many milliseconds."""
 
-    def __init__(self, waits: list[int]) -> None:
-        self._waits = waits
+    def __init__(self, *, has_room_after: float = math.inf) -> None:
+        self._has_room_after = has_room_after
+        self.waited_milliseconds = 0.0
+        self.elapsed_seconds = 0.0
+        """Besides the waits."""
+
+    def read_clock(self) -> float:
+        return self.elapsed_seconds + self.waited_milliseconds / 1000
 
     def poll(self, milliseconds: int) -> list[tuple[int, int]]:
-        self._waits.append(milliseconds)
-        return []
+        self.waited_milliseconds += min(milliseconds, self._has_room_after)
+        return [(0, select.POLLOUT)] if milliseconds >= self._has_room_after else []
 
 
 def test_the_audit_log_is_written_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,7 @@ class EventStreamResponse(StreamingResponse):
 async def _stream_frames(first: StreamPage, pages: AsyncGenerator[StreamPage]) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     yield b"".join(_page_frames(first)) or _heartbeat_frame(first)
+    del first
     async for page in pages:
         if page.is_store_unavailable:
             return  # the client reconnects with its cursor

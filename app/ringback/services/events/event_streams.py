@@ -133,11 +133,11 @@ class EventStreams:
         caller.require_scope(Scope.READ)
         with self._quotas.open_stream(caller.principal, key_id=caller.key_id):
             first = await self._store.scan(caller.principal, read_first)
+            position = first.position
             yield first
+            del first  # it may have megabytes, and the stream goes on for a quarter of an hour
             async with self._tails.subscribe(caller.principal, event_filter) as subscription:
-                stream = _Stream(
-                    self._store, self._clock, self._lifecycle, caller, subscription, read_page, first.position
-                )
+                stream = _Stream(self._store, self._clock, self._lifecycle, caller, subscription, read_page, position)
                 shutdown_flag = self._lifecycle.shutdown_flag
                 shutdown_flag.add_callback(subscription.waiter.notify)
                 try:

@@ -186,15 +186,15 @@ async def _copy_batch(
     bounds: tuple[Key | None, Key],
     progress: TableProgress,
 ) -> None:
+    progress.removed += await target.delete_others(table, *bounds, kept=rows)
     found = {table.key_of(row): row for row in await target.read_range(table, *bounds)}
     progress.compared += len(rows)
     if found == rows:
         return
-    gone = [key for key, row in found.items() if rows.get(key) != row]
+    different = [key for key, row in found.items() if rows.get(key) != row]
     new = [row for key, row in rows.items() if found.get(key) != row]
-    await target.replace(table, gone, new)
+    await target.replace(table, different, new)
     progress.written += len(new)
-    progress.removed += sum(key not in rows for key in gone)
     stored = {table.key_of(row): row for row in await target.read_range(table, *bounds)}
     if stored != rows:
         different = next(key for key in rows.keys() | stored.keys() if rows.get(key) != stored.get(key))

@@ -1,8 +1,8 @@
 """The rows of the PostgreSQL database: read by ranges of keys, and replaced."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -21,6 +21,8 @@ COPY_SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "0",
     "application_name": "ringback copy",
 }
+KEYS_READ_MAX: Final = 4_000
+"""Keys read at once: twice the rows of the largest batch."""
 _LOCK: Final = 2026112214
 """Any number that no other program uses: one copy at a time."""
 
@@ -127,16 +129,42 @@ class CopyTarget:
 
     async def read_range(self, table: CopiedTable, after: Key | None, until: Key) -> Sequence[Row]:
         """The rows after one key up to another one."""
+        return await self._select(table, table.columns, after, until)
+
+    async def _read_keys(self, table: CopiedTable, after: Key | None, until: Key) -> Sequence[Key]:
+        """The first keys of the range."""
+        return await self._select(table, table.key, after, until, suffix=f"LIMIT {KEYS_READ_MAX}")
+
+    async def _select(
+        self, table: CopiedTable, columns: Iterable[str], after: Key | None, until: Key, *, suffix: str = ""
+    ) -> Sequence[tuple[Any, ...]]:
         width = len(table.key)
         key, bounds = _names(table.key), [f"({_names(table.key)}) <= ({_parameters(1, width)})"]
         if after is not None:
             bounds.append(f"({key}) > ({_parameters(width + 1, width)})")
         found = await self._connection.fetch(
-            f"SELECT {_names(table.columns)} FROM {table.name} WHERE {' AND '.join(bounds)} ORDER BY {key}",  # noqa: S608
+            f"SELECT {_names(columns)} FROM {table.name} WHERE {' AND '.join(bounds)} ORDER BY {key} {suffix}",  # noqa: S608
             *until,
             *(after or ()),
         )
         return [tuple(row) for row in found]
+
+    async def delete_others(self, table: CopiedTable, after: Key | None, until: Key, *, kept: Container[Key]) -> int:
+        """Delete the rows of this range with other keys. Return their number.
+
+        There may be any number of them, with gigabytes: the source has removed all that expired since the last copy. So only
+        their keys are read.
+        """
+        deleted = 0
+        while True:
+            keys = await self._read_keys(table, after, until)
+            others = [key for key in keys if key not in kept]
+            if others:
+                await self.replace(table, others, [])
+                deleted += len(others)
+            if len(keys) < KEYS_READ_MAX:
+                return deleted
+            after = keys[-1]
 
     async def delete_after(self, table: CopiedTable, after: Key | None) -> int:
         """Delete the rows behind the source's last one. Return their number."""

@@ -223,8 +223,9 @@ class SqlWebhookDeliveries(SqlRows, noun="webhook_deliveries"):
             )
         return await self._sql.execute("hold_pending", webhook_id=webhook_id, now=now, limit=limit)
 
-    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
-        return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int, only_due: bool = False) -> int:
+        name = "cancel_due" if only_due else "cancel_open"
+        return await self._sql.execute(name, webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
 
 
 class SqlEndedDeliveries(SqlRows, noun="ended_deliveries"):

@@ -180,6 +180,15 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), **bounds)
         return await self._fetch_by_ids([row["id"] for row in ended])
 
+    async def list_webhooks_to_give_up(
+        self, webhook_ids: Collection[WebhookId], *, now: datetime
+    ) -> Collection[WebhookId]:
+        if not webhook_ids:
+            return ()
+        ids = self._sql.array(list(webhook_ids))
+        rows = await self._sql.fetch_all("webhooks_to_give_up", webhook_ids=ids, now=instant_to_column(now))
+        return {row["id"] for row in rows}
+
     async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:
         return await self._sql.execute(
             "pull_back", due_after=instant_to_column(due_after), now=instant_to_column(now), limit=limit

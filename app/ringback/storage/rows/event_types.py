@@ -46,6 +46,9 @@ class SqlEventDemands(SqlRows, noun="event_demands"):
     async def list_current(self, *, now: datetime) -> Sequence[EventDemand]:
         return await self._sql.fetch_records("current", RECORDS.event_demand, now=instant_to_column(now))
 
+    async def list_different(self, *, now: datetime) -> Sequence[EventDemand]:
+        return await self._sql.fetch_records("different", RECORDS.event_demand, now=instant_to_column(now))
+
     async def list_of_upstream(self, upstream: str, principal: Principal, *, now: datetime) -> Sequence[DemandedTopic]:
         rows = await self._sql.fetch_all(
             "of_upstream",

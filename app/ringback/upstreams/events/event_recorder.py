@@ -1,6 +1,7 @@
 """The worker that follows events of upstreams and writes them into the logs of the principals that demand them.
 
-Demands are read from the store: at a signal, and every `REREAD_SECONDS`. Equal demands of several principals are one following.
+Demands are read from the store: at a signal, and every `REREAD_SECONDS`. Equal demands of several principals are one following,
+so one of them is read: a thousand principals may have hundreds each.
 """
 
 import asyncio
@@ -89,11 +90,15 @@ class UpstreamEventRecorder:
         """Runs until it is cancelled."""
         self._forget_followings()
         tasks: dict[FollowedEvents, asyncio.Task[None]] = {}
+        remove_at = -math.inf
         async with asyncio.TaskGroup() as group:
             with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
                 while True:
                     try:
-                        wanted = select_followed(await self._store.write(_read_demands))
+                        if self._clock.monotonic() >= remove_at:
+                            await self._store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+                            remove_at = self._clock.monotonic() + REREAD_SECONDS
+                        wanted = select_followed(await self._store.scan(None, _read_demands))
                         for ended in tasks.keys() - wanted:
                             tasks.pop(ended).cancel()
                             self._saved.pop(ended, None)
@@ -244,5 +249,9 @@ async def _save_cursor(tx: Transaction, followed: FollowedEvents, cursor: str | 
 
 
 async def _read_demands(tx: Transaction) -> Sequence[EventDemand]:
-    await tx.event_demands.remove_ended(now=tx.now())
+    """One demand of each following; all of them if an upstream may not have so many, because it matters then whose they are."""
+    different = await tx.event_demands.list_different(now=tx.now())
+    of_upstream = Counter(split_name(demand.event_name)[0] for demand in different)
+    if max(of_upstream.values(), default=0) <= FOLLOWINGS_PER_UPSTREAM_MAX:
+        return different
     return await tx.event_demands.list_current(now=tx.now())

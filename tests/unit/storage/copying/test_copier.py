@@ -1,7 +1,7 @@
 """A copy has every row of the SQLite database, whenever it was interrupted and whatever changed meanwhile."""
 
 import sqlite3
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,10 @@ import pytest
 from ringback.domain.clock import SystemClock, epoch_milliseconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying import source as copy_source
+from ringback.storage.copying import target as copy_target
 from ringback.storage.copying.copier import KEYS, LARGE, NOT_COPIED, CopyResult, TableProgress, copy_database
+from ringback.storage.copying.source import CopiedTable, Key, Row
+from ringback.storage.copying.target import CopyTarget
 from ringback.storage.postgres.store import PostgresStore
 from ringback.storage.schema import read_schema_state
 from ringback.storage.sqlite.store import lock_for_database
@@ -229,6 +232,31 @@ async def test_while_a_service_runs_the_large_tables_are_copied_and_later_only_w
     }
     await require_equal_rows(sqlite, postgres)
     await require_equal_bytes(sqlite, postgres)
+
+
+async def test_a_second_copy_reads_no_rows_that_the_source_has_removed_since_the_first(
+    path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows of a range were read at once: a day later, those of a day's expired calls, with their results."""
+    monkeypatch.setattr(copy_target, "KEYS_READ_MAX", BATCH_ROWS)
+    lock = lock_for_database(path)
+    lock.acquire()
+    await copy(path, url)
+    lock.release()
+    sqlite.execute("DELETE FROM events WHERE seq % 100 <> 0")
+    read_range, read = CopyTarget.read_range, list[int]()
+
+    async def note(self: CopyTarget, table: CopiedTable, after: Key | None, until: Key) -> Sequence[Row]:
+        found = await read_range(self, table, after, until)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(CopyTarget, "read_range", note)
+    result = await copy(path, url)
+
+    assert max(read) <= BATCH_ROWS
+    assert next(each.removed for each in result.tables if each.table == "events") > 2 * BATCH_ROWS
+    await require_equal_rows(sqlite, postgres)
 
 
 async def test_a_database_that_is_not_empty_is_refused_and_stays_as_it_is(path: Path, url: str) -> None:

@@ -43,6 +43,14 @@ old AS MATERIALIZED (
 UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
+-- name: webhooks_to_give_up
+SELECT wanted.id FROM unnest(:webhook_ids::text[]) AS wanted (id)
+CROSS JOIN LATERAL (
+    SELECT 1 FROM deliveries
+    WHERE webhook_id = wanted.id AND state = 'pending' AND give_up_at <= :now AND due_at + 0 <= :now
+    ORDER BY give_up_at LIMIT 1
+) AS expired;
+
 -- name: pull_back
 WITH late AS MATERIALIZED (
     SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at LIMIT :limit

@@ -27,6 +27,16 @@ WHERE event_name <> 'upstream.changed' AND (polled_until > :now OR EXISTS (
 ))
 ORDER BY principal, event_name, topic;
 
+-- One of the current demands with each name and topic.
+-- name: different
+SELECT DISTINCT ON (event_name, topic) {event_demand in event_demands} FROM event_demands
+WHERE event_name <> 'upstream.changed' AND (polled_until > :now OR EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+))
+ORDER BY event_name, topic, principal;
+
 -- The names of an upstream's types begin with its name and a slash.
 -- name: of_upstream
 SELECT event_name, topic, bool_or(principal = :principal) AS is_own FROM event_demands

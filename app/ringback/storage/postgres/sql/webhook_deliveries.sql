@@ -94,6 +94,14 @@ waiting AS MATERIALIZED (SELECT id FROM latest WHERE attempts > 0 LIMIT :limit)
 UPDATE deliveries SET due_at = :now FROM waiting WHERE deliveries.id = waiting.id;
 
 -- Waits for no delivery that another unit has locked: the unit that leases or records it finds that its webhook is gone.
+-- name: cancel_due
+WITH due AS MATERIALIZED (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now ORDER BY due_at, seq LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET state = 'cancelled', finished_at = :now FROM due WHERE deliveries.id = due.id;
+
 -- name: cancel_open
 WITH waiting AS MATERIALIZED (
     SELECT id FROM deliveries

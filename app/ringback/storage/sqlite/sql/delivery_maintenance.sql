@@ -30,6 +30,13 @@ UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
 )
 RETURNING id;
 
+-- name: webhooks_to_give_up
+SELECT wanted.value AS id FROM json_each(:webhook_ids) AS wanted
+WHERE EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE webhook_id = wanted.value AND state = 'pending' AND give_up_at <= :now AND +due_at <= :now
+);
+
 -- name: pull_back
 UPDATE deliveries SET due_at = :now WHERE id IN (
     SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at LIMIT :limit

@@ -83,6 +83,12 @@ UPDATE deliveries SET due_at = :now WHERE id IN (
     WHERE attempts > 0 LIMIT :limit
 );
 
+-- name: cancel_due
+UPDATE deliveries SET state = 'cancelled', finished_at = :now WHERE id IN (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now ORDER BY due_at, seq LIMIT :limit
+);
+
 -- name: cancel_open
 UPDATE deliveries SET
     state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL

@@ -1,7 +1,6 @@
 """Migrations of PostgreSQL: each is applied once, also if nodes start together; and an older node runs on a newer schema."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
@@ -28,26 +27,12 @@ from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.filled_postgres import Connection
-from tests.support.postgres_databases import empty_database
 from tests.support.stores import make_sealer
 
 NODES = 8
 ONE = Migration(1, "CREATE TABLE one (text text DEFAULT 'a;b'); INSERT INTO one DEFAULT VALUES;")
 TWO = Migration(2, "ALTER TABLE one ADD COLUMN more text;")
 BROKEN = Migration(2, "CREATE TABLE two (id bigint); CREATE TABLE one (id bigint);")
-
-
-@pytest.fixture
-async def url() -> AsyncGenerator[str]:
-    async with empty_database() as url:
-        yield url
-
-
-@pytest.fixture
-async def connection(url: str) -> AsyncGenerator[Connection]:
-    connection = await asyncpg.connect(url)
-    yield connection
-    await connection.close()
 
 
 async def columns(connection: Connection, table: str) -> list[str]:

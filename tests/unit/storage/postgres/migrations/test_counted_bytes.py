@@ -1,10 +1,7 @@
 """Bytes of arguments and events of a PostgreSQL database that older code has filled, or still fills, are counted."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import asyncpg
-import pytest
 
 from ringback.domain.call import Call, CallPhase, CallStatus, count_argument_bytes
 from ringback.domain.event import Event, EventName
@@ -17,7 +14,6 @@ from tests.support.builders import make_call, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 from tests.support.filled_postgres import Connection
-from tests.support.postgres_databases import empty_database
 
 OLDER = [migration for migration in load_migrations() if migration.number < 28]
 INSERT_WHOLE = (
@@ -36,19 +32,6 @@ EVENTS = [
 
 ERROR = {"code": -32603, "message": "ä" * 200}
 FAILED = make_call(principal=BOB, status=CallStatus.FAILED, phase=CallPhase.ENDED, error=ERROR)
-
-
-@pytest.fixture
-async def url() -> AsyncGenerator[str]:
-    async with empty_database() as url:
-        yield url
-
-
-@pytest.fixture
-async def connection(url: str) -> AsyncGenerator[Connection]:
-    connection = await asyncpg.connect(url)
-    yield connection
-    await connection.close()
 
 
 async def run(connection: Connection, statement: str, row: Mapping[str, Any]) -> None:

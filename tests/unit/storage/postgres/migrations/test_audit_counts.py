@@ -1,28 +1,11 @@
 """Entries of the audit log that older code has written to a PostgreSQL database, or still writes, are counted."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-
-import asyncpg
-import pytest
+from collections.abc import Mapping, Sequence
 
 from ringback.storage.postgres.migrator import load_migrations, migrate_database
 from tests.support.filled_postgres import Connection
-from tests.support.postgres_databases import empty_database
 
 OLDER = [migration for migration in load_migrations() if migration.number < 29]
-
-
-@pytest.fixture
-async def url() -> AsyncGenerator[str]:
-    async with empty_database() as url:
-        yield url
-
-
-@pytest.fixture
-async def connection(url: str) -> AsyncGenerator[Connection]:
-    connection = await asyncpg.connect(url)
-    yield connection
-    await connection.close()
 
 
 async def append(connection: Connection, owners: Sequence[str | None]) -> None:
