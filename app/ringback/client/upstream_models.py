@@ -55,6 +55,8 @@ class Upstream(ClientModel):
     transport: str
     state: str
     """idle | connecting | ready | unresponsive | failing | skipped (its entry in the configuration cannot be served)"""
+    state_since: datetime | None = None
+    """By the clock of the node that answers."""
     protocol_version: str | None = None
     driver: str | None = None
     """How a new call is executed: task | mrtr | legacy_task | stream | plain; None while disconnected."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Protocol, cast
@@ -127,6 +128,8 @@ class UpstreamInfo:
     """stdio | http; unknown for a skipped one"""
     state: str
     """idle | connecting | ready | unresponsive | failing | skipped"""
+    state_since: datetime | None = None
+    """By this process's clock; None for a skipped one, and for one without a connection."""
     protocol_version: str | None = None
     driver: str | None = None
     """The driver of a call that starts now: task | mrtr | legacy_task | stream | plain; None while not connected."""

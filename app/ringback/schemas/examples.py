@@ -260,6 +260,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "configured_name": "",
     "transport": "stdio",
     "state": "ready",
+    "state_since": "2026-11-20T16:00:00.000Z",
     "protocol_version": "2025-11-25",
     "driver": "plain",
     "last_error": None,

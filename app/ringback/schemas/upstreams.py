@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import Reloaded, SkippedUpstream, ToolInfo
-from ringback.schemas.fields import ResponseBody
+from ringback.schemas.fields import Instant, ResponseBody
 from ringback.schemas.upstream_logins import LoginStateView
 from ringback.services.insights import ListedUpstream
 
@@ -22,11 +22,16 @@ class UpstreamView(ResponseBody):
         description="idle, connecting, ready, unresponsive (connected, and silent), failing, or skipped: its entry in the "
         "configuration cannot be served, and `last_error` and `advice` say why"
     )
+    state_since: Instant | None = Field(
+        description="When this node first saw the state; null for a skipped upstream, and for one without a connection"
+    )
     protocol_version: str | None
     driver: str | None = Field(
         description="The driver of a call that starts now: task, mrtr, legacy_task, stream or plain; null while not connected"
     )
-    last_error: str | None = Field(description="Why the connection fails, or the entry is skipped, as a fixed word")
+    last_error: str | None = Field(
+        description="Why the connection fails, does not respond, or the entry is skipped, as a fixed word"
+    )
     advice: str | None = Field(description="How to fix the last error")
     intake: UpstreamIntake = Field(
         description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"

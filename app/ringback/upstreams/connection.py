@@ -100,7 +100,7 @@ class UpstreamConnection:
         self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
         self.faults = faults
-        self._status = ConnectionStatus(config.name)
+        self._status = ConnectionStatus(config.name, clock=clock)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
         is_child = config.transport is UpstreamTransport.STDIO
         self._handshake_order = HandshakeOrder(config.protocol, is_child=is_child)
@@ -131,7 +131,8 @@ class UpstreamConnection:
             state=str(self._status.state),
             protocol_version=self._shared_session.protocol_version if self._shared_session else None,
             driver=self._get_driver_name(),
-            last_error=self._status.problem,
+            state_since=self._status.state_since,
+            last_error=self._status.shown_problem,
             advice=self._status.advice,
             calls_in_flight=len(self._running_calls),
             max_concurrent=self.config.max_concurrent,

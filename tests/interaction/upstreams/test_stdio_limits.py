@@ -225,15 +225,34 @@ async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: 
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
         call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
         await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
-        driver = get_info(upstreams).driver
+        shown = get_info(upstreams)
         (tmp_path / "now").touch()
         ending = await call
         await wait_until_true(lambda: get_info(upstreams).state == "ready")
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.RESULT
-    assert driver == "plain"
+    assert (shown.driver, shown.last_error) == ("plain", "unresponsive")
+    assert shown.advice is not None
+    assert "ringback calls list --upstream stage" in shown.advice
     assert faults == {}
+
+
+async def test_a_state_is_shown_with_the_time_since_which_it_lasts(tmp_path: Path) -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        ready = get_info(upstreams).state_since
+        call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
+        unresponsive = get_info(upstreams).state_since
+        (tmp_path / "now").touch()
+        await call
+        await wait_until_true(lambda: get_info(upstreams).state == "ready")
+        ready_again = get_info(upstreams).state_since
+
+    assert ready is not None
+    assert unresponsive is not None
+    assert ready_again is not None
+    assert ready < unresponsive < ready_again
 
 
 async def test_a_silent_child_is_replaced_once_no_call_waits_for_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake
 _UPSTREAM_COLUMNS: Final = (
     "name",
     "state",
+    "state_since",
     "login",
     "intake",
     "transport",

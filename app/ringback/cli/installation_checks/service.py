@@ -8,7 +8,7 @@ from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
 from ringback.cli.installation_checks.upstreams import check_listed_tools
-from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Webhook
+from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Upstream, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.validation import is_loopback
@@ -124,10 +124,16 @@ def _check_queue(status: ServiceStatus) -> Finding:
     return describe_overdue("service deliveries", status.oldest_due_delivery_age_seconds)
 
 
+def _say_since(upstream: Upstream) -> str:
+    return f" since {upstream.state_since:%Y-%m-%d %H:%M} UTC" if upstream.state_since else ""
+
+
 def _check_upstreams(status: ServiceStatus) -> list[Finding]:
     failing = [each for each in status.upstreams if each.last_error is not None]
     found = [
-        Finding(f"service upstream {each.name}", False, f"{each.last_error}. {each.advice or ''}".rstrip())
+        Finding(
+            f"service upstream {each.name}", False, f"{each.last_error}{_say_since(each)}. {each.advice or ''}".rstrip()
+        )
         for each in failing
     ]
     closed = [
