@@ -27,6 +27,7 @@ from ringback.protocol.errors import (
     CredentialsRequired,
     LoginRequired,
     RequestNotSent,
+    ResponseLost,
     ScopeRefused,
     SessionNotFound,
 )
@@ -92,6 +93,8 @@ class UpstreamSession:
         self._forwards_meta_key = forwards_meta_key
         self._session = session
         self._dispatcher = dispatcher
+        self._end_reason: str | None = None
+        """Why Ringback has ended the session; None if it has not."""
         self._in_flight = 0
         self._idle = anyio.Event()
         self._stream_numbers = count(1)
@@ -124,8 +127,9 @@ class UpstreamSession:
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
 
-    def close_to_new_requests(self) -> None:
-        """Accept no further requests."""
+    def close_to_new_requests(self, *, end_reason: str | None = None) -> None:
+        """Accept no further requests. `end_reason` is what requests report that lose their responses because of this end."""
+        self._end_reason = self._end_reason or end_reason
         self.closed.set()
 
     async def wait_drained(self) -> None:
@@ -261,6 +265,8 @@ class UpstreamSession:
             failure = to_request_error(error.error)
             if isinstance(failure, SessionNotFound):
                 self.close_to_new_requests()  # the upstream answers no request of this session any more
+            if self._end_reason is not None and type(failure) is ResponseLost:
+                raise ResponseLost(self._end_reason) from None
             raise failure from None
         finally:
             self._in_flight -= 1

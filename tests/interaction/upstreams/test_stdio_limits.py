@@ -217,6 +217,7 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.UNKNOWN
+    assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
     assert after.outcome is CallOutcome.RESULT
     assert faults == {"replaced": 1}
 
