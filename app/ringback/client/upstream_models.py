@@ -100,6 +100,16 @@ class UpstreamIntake(ClientModel):
     """Why no call of it runs, whatever its intake; None if it is served."""
 
 
+class UpstreamRestart(ClientModel):
+    """What the restart of an upstream has ended on the node that answered."""
+
+    name: str
+    connections: int
+    """That were open."""
+    calls: int
+    """That ran on them."""
+
+
 class Reloaded(ClientModel):
     """What a reload of the configuration changed: names of upstreams, sorted, and the entries that are not served."""
 

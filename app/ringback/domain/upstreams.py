@@ -236,6 +236,27 @@ class UpstreamConfiguration(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """What a restart of an upstream has ended in this process."""
+
+    connections: int
+    """That were open."""
+    calls: int
+    """That ran on them."""
+
+
+class UpstreamConnections(Protocol):
+    """The connections of this process to the upstreams."""
+
+    def restart_connections(self, upstream: str) -> Restarted:
+        """End all connections to the upstream, with its child processes, and open them again. It may have none.
+
+        A call that waits for its response ends as `unknown`, unless its driver can go on with it.
+        """
+        ...
+
+
 # -- proxying an upstream ---------------------------------------------------------------------------------------------------
 
 

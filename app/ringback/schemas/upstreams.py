@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.domain.upstreams import Reloaded, SkippedUpstream, ToolInfo
+from ringback.domain.upstreams import Reloaded, Restarted, SkippedUpstream, ToolInfo
 from ringback.schemas.fields import Instant, ResponseBody
 from ringback.schemas.upstream_logins import LoginStateView
 from ringback.services.insights import ListedUpstream
@@ -87,6 +87,20 @@ class UpstreamIntakeView(ResponseBody):
     @classmethod
     def from_intake(cls, name: str, intake: UpstreamIntake, *, skipped: SkippedUpstream | None) -> Self:
         return cls(name=name, intake=intake, skipped=skipped and SkippedUpstreamView.model_validate(skipped))
+
+
+class UpstreamRestartView(ResponseBody):
+    """What the restart of an upstream has ended on the node that answers."""
+
+    name: str
+    connections: int = Field(description="Connections that were open. Each is opened again at once, or by its next use")
+    calls: int = Field(
+        description="Calls that ran on them. Those that cannot be resumed end as `unknown`: their tools may have run"
+    )
+
+    @classmethod
+    def from_restarted(cls, name: str, restarted: Restarted) -> Self:
+        return cls(name=name, connections=restarted.connections, calls=restarted.calls)
 
 
 class UpstreamsView(ResponseBody):

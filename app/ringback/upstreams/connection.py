@@ -59,6 +59,7 @@ CONNECT_TIMEOUT_SECONDS: Final = 30.0
 """How long a call waits for its upstream. A container restarts in less time; an upstream that needs more counts as down."""
 RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
 """Below `CONNECT_TIMEOUT_SECONDS`, so that several attempts run while a call waits."""
+RESTARTED_REASON: Final = "An operator has restarted the connection to the upstream. The tool may have run."
 STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
 
@@ -180,6 +181,14 @@ class UpstreamConnection:
         self.replaced.set()
         self._status.notify_waiters()
 
+    def restart(self) -> None:
+        """End the sessions, and open another shared one. Their requests in flight lose their responses.
+
+        A driver goes on with a call that has a handle. Calls that wait unsent are sent yet.
+        """
+        for session in list(self._starter.open_sessions):
+            session.interrupt(RESTARTED_REASON)
+
     async def wait_drained(self) -> None:
         await self._running_calls.wait_ended()
 
@@ -263,6 +272,8 @@ class UpstreamConnection:
                 if (session := await self._connect_once(tasks)) is not None:
                     await session.closed.wait()
                     self._status.state = ConnectionState.CONNECTING
+                    if session.is_interrupted and session.child is not None:
+                        await session.left.wait()  # it may hold a file or a port that the next child needs
                 is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
                 short_lived_count = 0 if is_stable else short_lived_count + 1
                 if self._login_gate.is_closed:
@@ -301,6 +312,7 @@ class UpstreamConnection:
         started = False
         try:
             async with (
+                AsyncExitStack() as counted,
                 open_session(
                     self.config,
                     self._starter.make_options(
@@ -311,6 +323,7 @@ class UpstreamConnection:
                 ) as session,
                 anyio.create_task_group() as tasks,
             ):
+                counted.enter_context(self._starter.count_open(session))
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
                 await self.lists.refresher.fetch_tools(session)

@@ -121,6 +121,9 @@ class OwnedConnections:
         infos = [entry.connection.get_info() for entry in entries]
         return merge_infos(self.config, infos, faults=self._faults.counts)
 
+    def list_connections(self) -> Sequence[UpstreamConnection]:
+        return [entry.connection for entry in self._entries.values()]
+
     def open_for_listeners(self) -> None:
         for owner in list(self.listener_counts):
             self._open_if_possible(owner)

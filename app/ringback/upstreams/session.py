@@ -6,8 +6,8 @@ the `_meta` keys that the upstream must not receive: every request passes here.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
+from ringback.upstreams.dispatch_records import DispatchRecord, get_dispatch_record
 from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
@@ -63,6 +64,8 @@ RELISTEN_SECONDS: Final = 30.0
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
+_CALL_METHOD: Final = "tools/call"
+_INTERRUPTED: Final = "Ringback ended the connection to the upstream. The tool may have run."
 _PING_METHOD: Final = "ping"
 """Belongs to what runs in the session already: it shows that an answer has arrived, and whether a child still runs."""
 
@@ -96,6 +99,11 @@ class UpstreamSession:
         self._end_reason: str | None = None
         """Why Ringback has ended the session; None if it has not."""
         self._in_flight = 0
+        self._unanswered: dict[anyio.CancelScope, DispatchRecord | None] = {}
+        """The requests in flight. A tools/call has the record that says whether it waits unsent."""
+        self.is_interrupted = False
+        self.left = anyio.Event()
+        """Set once the contexts of the session are left: its child has exited, or its connections are closed."""
         self._idle = anyio.Event()
         self._stream_numbers = count(1)
         self._unsupported_filters: set[str] = set()
@@ -131,6 +139,14 @@ class UpstreamSession:
         """Accept no further requests. `end_reason` is what requests report that lose their responses because of this end."""
         self._end_reason = self._end_reason or end_reason
         self.closed.set()
+
+    def interrupt(self, reason: str) -> None:
+        """Accept no further requests, and await no response to those in flight. Calls that wait unsent are still sent on it."""
+        self.close_to_new_requests(end_reason=reason)
+        self.is_interrupted = True
+        for scope, record in self._unanswered.items():
+            if record is None or not record.is_unsent:
+                scope.cancel()
 
     async def wait_drained(self) -> None:
         while self._in_flight:
@@ -254,23 +270,35 @@ class UpstreamSession:
                 self.close_to_new_requests()
 
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self.closed.is_set() and method != _PING_METHOD:
+        if self.closed.is_set() and (self.is_interrupted or method != _PING_METHOD):
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         self._in_flight += 1
         try:
-            return await self._dispatcher.send_raw_request(method, stamped, options)
+            with self._interruptible(method):
+                return await self._dispatcher.send_raw_request(method, stamped, options)
+            raise ResponseLost(self._end_reason or _INTERRUPTED)
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
             failure = to_request_error(error.error)
             if isinstance(failure, SessionNotFound):
                 self.close_to_new_requests()  # the upstream answers no request of this session any more
-            if self._end_reason is not None and type(failure) is ResponseLost:
+            if self._end_reason and type(failure) is ResponseLost:
                 raise ResponseLost(self._end_reason) from None
             raise failure from None
         finally:
             self._in_flight -= 1
             self._idle.set()
+
+    @contextmanager
+    def _interruptible(self, method: str) -> Generator[None]:
+        """A block that `interrupt` ends without an error."""
+        with anyio.CancelScope() as scope:
+            self._unanswered[scope] = get_dispatch_record() if method == _CALL_METHOD else None
+            try:
+                yield
+            finally:
+                del self._unanswered[scope]
 
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.
@@ -315,7 +343,7 @@ class UpstreamSession:
     ) -> tuple[dict[str, Any], CallOptions]:
         rest = {key: value for key, value in params.items() if key != "_meta"}
         meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
-        tool = self.find_tool(params["name"]) if method == "tools/call" else None
+        tool = self.find_tool(params["name"]) if method == _CALL_METHOD else None
         stamped, headers = add_envelope(
             method,
             {**rest, "_meta": meta} if meta else rest,

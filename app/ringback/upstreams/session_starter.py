@@ -6,8 +6,8 @@ is that of `UpstreamConnection.run`: it ends with the connection.
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
 import anyio.abc
@@ -47,6 +47,8 @@ class SessionStarter:
         instances: InstanceIds,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self.open_sessions: set[UpstreamSession] = set()
+        """The open sessions of the connection, without those in which a driver reads the state of a call again and again."""
         self.tasks: anyio.abc.TaskGroup | None = None
         """Where sessions run; None before the connection runs."""
         self._config = config
@@ -97,6 +99,17 @@ class SessionStarter:
         self._lists.attach_session(session)
         return session
 
+    @contextmanager
+    def count_open(self, session: UpstreamSession, *, is_rejoined: bool = False) -> Generator[None]:
+        """Count the session among `open_sessions` while entered; its contexts are left before."""
+        if not is_rejoined:
+            self.open_sessions.add(session)
+        try:
+            yield
+        finally:
+            self.open_sessions.discard(session)
+            session.left.set()
+
     async def _run_session(
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
@@ -111,12 +124,14 @@ class SessionStarter:
             self._lists.handle_change(change, announcing_session=announcing)
 
         try:
-            async with open_session(self._config, options, on_change=handle_change) as session:
-                sessions.append(session)
-                started = True
-                task_status.started(session)
-                await session.closed.wait()
-                await session.wait_drained()
+            with ExitStack() as counted:
+                async with open_session(self._config, options, on_change=handle_change) as session:
+                    counted.enter_context(self.count_open(session, is_rejoined=options.rejoined_session is not None))
+                    sessions.append(session)
+                    started = True
+                    task_status.started(session)
+                    await session.closed.wait()
+                    await session.wait_drained()
         except Exception as error:
             if not started:
                 raise
