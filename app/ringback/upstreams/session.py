@@ -120,6 +120,7 @@ class UpstreamSession:
             is_dedicated=is_dedicated,
             request_id_prefix=request_id_prefix,
         )
+        self._transport = transport
         self.protocol = _read_protocol(session)
         self._opened_at = asyncio.get_running_loop().time()
 
@@ -281,7 +282,7 @@ class UpstreamSession:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
             failure = to_request_error(error.error)
-            if isinstance(failure, SessionNotFound):
+            if isinstance(failure, SessionNotFound) or self._is_doubted():
                 self.close_to_new_requests()  # the upstream answers no request of this session any more
             if self._end_reason and type(failure) is ResponseLost:
                 raise ResponseLost(self._end_reason) from None
@@ -289,6 +290,10 @@ class UpstreamSession:
         finally:
             self._in_flight -= 1
             self._idle.set()
+
+    def _is_doubted(self) -> bool:
+        """A tool whose errors have this status must not end the session of all calls again and again."""
+        return self._transport is not None and self._transport.is_doubted and self.age_seconds >= ACCEPTED_SECONDS
 
     @contextmanager
     def _interruptible(self, method: str) -> Generator[None]:
