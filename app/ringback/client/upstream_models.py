@@ -67,6 +67,8 @@ class Upstream(ClientModel):
     """open | paused (calls stay queued) | draining (new calls are refused)"""
     login: LoginState = LoginState(state="none")
     calls_in_flight: int = 0
+    calls_waiting: int = 0
+    """Calls that have begun and wait before they are sent, after HTTP 429 for example."""
     connections: int = 1
     """With credentials for each principal: your own, or those of all principals if you are an operator."""
     signed_in_owners: int | None = None

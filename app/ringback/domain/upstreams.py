@@ -137,6 +137,8 @@ class UpstreamInfo:
     advice: str | None = None
     """What to do about the last error."""
     calls_in_flight: int = 0
+    calls_waiting: int = 0
+    """Calls that have a session and wait before they are sent: after HTTP 429, for a token or for a connection."""
     max_concurrent: int = 0
     isolation: str = "shared"
     """shared | principal | call"""

@@ -38,6 +38,10 @@ class UpstreamView(ResponseBody):
     )
     login: LoginStateView
     calls_in_flight: int
+    calls_waiting: int = Field(
+        description="Calls that have begun and wait before they are sent: after HTTP 429, for a token or for a connection. "
+        "They are not in `calls_in_flight`"
+    )
     max_concurrent: int
     connections: int = Field(
         description="Open connections. With credentials for each principal: for an operator, of all principals; else your own"

@@ -125,6 +125,7 @@ class UpstreamConnection:
             caches.keep_to_login(token_source.login)
 
     def get_info(self) -> UpstreamInfo:
+        unsent = sum(session.count_unsent_calls() for session in self._starter.open_sessions)
         return UpstreamInfo(
             name=self.config.name,
             configured_name=self.config.configured_name,
@@ -135,7 +136,8 @@ class UpstreamConnection:
             state_since=self._status.state_since,
             last_error=self._status.shown_problem,
             advice=self._status.advice,
-            calls_in_flight=len(self._running_calls),
+            calls_in_flight=len(self._running_calls) - unsent,
+            calls_waiting=unsent,
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             connections=int(self._status.is_connected),

@@ -201,6 +201,7 @@ def merge_infos(config: UpstreamConfig, infos: Sequence[UpstreamInfo], *, faults
             best,
             connections=sum(info.connections for info in infos),
             calls_in_flight=sum(info.calls_in_flight for info in infos),
+            calls_waiting=sum(info.calls_waiting for info in infos),
         )
     return UpstreamInfo(
         name=config.name,

@@ -149,6 +149,10 @@ class UpstreamSession:
             if record is None or not record.is_unsent:
                 scope.cancel()
 
+    def count_unsent_calls(self) -> int:
+        """The calls in flight that wait before they are sent: after 429, for a token or for a connection."""
+        return sum(record is not None and record.is_unsent for record in self._unanswered.values())
+
     async def wait_drained(self) -> None:
         while self._in_flight:
             await self._idle.wait()

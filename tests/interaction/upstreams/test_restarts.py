@@ -142,8 +142,9 @@ async def test_a_call_that_waits_after_429_is_sent_after_a_restart(tmp_path: Pat
         while call.dispatched_at is not None and call.status == "working":
             await asyncio.sleep(0)
             call = await alice.call(call.id)
-        await alice.restart_upstream("stage")
+        restarted = await alice.restart_upstream("stage")
         ended = await wait_until_ended(alice, call)
 
+    assert restarted.calls == 0
     assert (ended.outcome, ended.runs) == ("result", 1)
     assert len(stage.calls) == 1

@@ -20,6 +20,7 @@ _UPSTREAM_COLUMNS: Final = (
     "transport",
     "driver",
     "calls_in_flight",
+    "calls_waiting",
     "last_error",
     "advice",
 )
