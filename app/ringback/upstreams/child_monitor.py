@@ -1,4 +1,4 @@
-"""Checks a shared child process: pings it while it is silent, and kills a frozen one (`domain.liveness`)."""
+"""Checks a child process: pings it while it is silent, and kills a frozen one (`domain.liveness`)."""
 
 import asyncio
 import logging

@@ -115,6 +115,7 @@ class UpstreamConnection:
             self, caches, upstream=config.name, clock=clock, faults=faults, replaced=self.replaced
         )
         self._starter = create_starter(lists=self.lists, faults=faults, token_source=token_source)
+        self._starter.list_deadlines = self._running_calls.list_deadlines
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )

@@ -19,6 +19,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
+from ringback.upstreams.config import Isolation
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.message_flow import REQUEST_LIMIT
 from ringback.upstreams.registry import UpstreamRegistry
@@ -220,6 +221,19 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
     assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
     assert after.outcome is CallOutcome.RESULT
     assert faults == {"replaced": 1}
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PRINCIPAL, Isolation.CALL])
+async def test_a_stopped_child_of_one_principal_or_one_call_is_replaced_too(isolation: Isolation) -> None:
+    """Every call of the principal waited for it until its deadline."""
+    config = replace(make_raw_config(), isolation=isolation)
+    async with open_upstreams(config, clock=FastForwardClock()) as upstreams:
+        ending = await run_long_call(upstreams, "freeze")
+        after = await run_long_call(upstreams, "whoami")
+
+    assert ending.outcome is CallOutcome.UNKNOWN
+    assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
+    assert after.outcome is CallOutcome.RESULT
 
 
 async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
