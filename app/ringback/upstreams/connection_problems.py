@@ -61,8 +61,8 @@ _PROBLEM_ADVICE: Final = {
     ),
     ConnectionProblem.UNRESPONSIVE: (
         "It has sent nothing for a while, and calls of it still have time. See them: ringback calls list --upstream "
-        "{upstream} --status working. Cancel those that keep it busy, or end all of them on this node: "
-        "ringback upstreams restart {upstream}"
+        "{upstream} --status working (an operator: --all-principals). Cancel those that keep it busy, or end all of them on "
+        "this node: ringback upstreams restart {upstream}"
     ),
 }
 

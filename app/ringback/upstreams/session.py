@@ -6,8 +6,8 @@ the `_meta` keys that the upstream must not receive: every request passes here.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from itertools import count
 from typing import Any, Final
 
@@ -98,9 +98,9 @@ class UpstreamSession:
         self._dispatcher = dispatcher
         self._end_reason: str | None = None
         """Why Ringback has ended the session; None if it has not."""
-        self._in_flight = 0
         self._unanswered: dict[anyio.CancelScope, DispatchRecord | None] = {}
-        """The requests in flight. A tools/call has the record that says whether it waits unsent."""
+        """The requests in flight, by the scope that `interrupt` ends. A tools/call has the record that says whether it waits
+        unsent."""
         self.is_interrupted = False
         self.left = anyio.Event()
         """Set once the contexts of the session are left: its child has exited, or its connections are closed."""
@@ -145,7 +145,7 @@ class UpstreamSession:
         """Accept no further requests, and await no response to those in flight. Calls that wait unsent are still sent on it."""
         self.close_to_new_requests(end_reason=reason)
         self.is_interrupted = True
-        for scope, record in self._unanswered.items():
+        for scope, record in list(self._unanswered.items()):
             if record is None or not record.is_unsent:
                 scope.cancel()
 
@@ -154,7 +154,7 @@ class UpstreamSession:
         return sum(record is not None and record.is_unsent for record in self._unanswered.values())
 
     async def wait_drained(self) -> None:
-        while self._in_flight:
+        while self._unanswered:
             await self._idle.wait()
             self._idle = anyio.Event()
 
@@ -277,9 +277,10 @@ class UpstreamSession:
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self.closed.is_set() and (self.is_interrupted or method != _PING_METHOD):
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
-        self._in_flight += 1
+        scope = anyio.CancelScope()
+        self._unanswered[scope] = get_dispatch_record() if method == _CALL_METHOD else None
         try:
-            with self._interruptible(method):
+            with scope:
                 return await self._dispatcher.send_raw_request(method, stamped, options)
             raise ResponseLost(self._end_reason or _INTERRUPTED)
         except MCPError as error:
@@ -292,22 +293,12 @@ class UpstreamSession:
                 raise ResponseLost(self._end_reason) from None
             raise failure from None
         finally:
-            self._in_flight -= 1
+            del self._unanswered[scope]
             self._idle.set()
 
     def _is_doubted(self) -> bool:
         """A tool whose errors have this status must not end the session of all calls again and again."""
         return self._transport is not None and self._transport.is_doubted and self.age_seconds >= ACCEPTED_SECONDS
-
-    @contextmanager
-    def _interruptible(self, method: str) -> Generator[None]:
-        """A block that `interrupt` ends without an error."""
-        with anyio.CancelScope() as scope:
-            self._unanswered[scope] = get_dispatch_record() if method == _CALL_METHOD else None
-            try:
-                yield
-            finally:
-                del self._unanswered[scope]
 
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.
