@@ -142,9 +142,15 @@ class UpstreamSession:
         self.closed.set()
 
     def interrupt(self, reason: str) -> None:
-        """Accept no further requests, and await no response to those in flight. Calls that wait unsent are still sent on it."""
+        """Accept no further requests, and await no response to those in flight. Calls that wait unsent are still sent on it.
+
+        Over a pipe, they end with the child, which `wait_drained` ends: what was not written to it is then known to be unsent.
+        """
         self.close_to_new_requests(end_reason=reason)
         self.is_interrupted = True
+        if self.child is not None:
+            self._idle.set()
+            return
         for scope, record in list(self._unanswered.items()):
             if record is None or not record.is_unsent:
                 scope.cancel()
@@ -155,6 +161,8 @@ class UpstreamSession:
 
     async def wait_drained(self) -> None:
         while self._unanswered:
+            if self.is_interrupted and self.child is not None:
+                await self.child.end()
             await self._idle.wait()
             self._idle = anyio.Event()
 

@@ -16,6 +16,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.principal import ALL_SCOPES
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.registry import UpstreamRegistry
+from ringback.upstreams.session import UpstreamSession
 from tests.support.application import running_application, wait_until_ended
 from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import (
@@ -51,6 +52,11 @@ async def find_pid(upstreams: UpstreamRegistry) -> int:
     return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
 
 
+def count_unread_bytes(session: UpstreamSession) -> int:
+    """Of the message that is being written."""
+    return 0 if session.child is None else session.child.stdin.transport.get_write_buffer_size()
+
+
 @pytest.mark.parametrize("isolation", list(Isolation))
 async def test_a_restart_ends_a_command_that_hangs_and_the_next_call_gets_another_one(
     isolation: Isolation, tmp_path: Path
@@ -66,6 +72,27 @@ async def test_a_restart_ends_a_command_that_hangs_and_the_next_call_gets_anothe
 
     assert (restarted.connections, restarted.calls) == (1, 1)
     assert first != second
+
+
+async def test_a_call_that_a_hanging_command_has_not_read_runs_at_the_next_one(tmp_path: Path) -> None:
+    """The pipe is full, so the request is known to be unsent."""
+    never = str(tmp_path / "never")
+    async with open_upstreams(make_raw_config()) as upstreams:
+        hanging = asyncio.create_task(run_upstream_call(upstreams, "deaf", {"until": never}))
+        await wait_until_true((tmp_path / "never.awaited").exists)
+        half_written = asyncio.create_task(run_upstream_call(upstreams, "whoami", {"filler": "x" * 200_000}))
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        await wait_until_true(lambda: count_unread_bytes(session) > 0)
+        unsent = asyncio.create_task(run_upstream_call(upstreams, "whoami"))
+        await wait_until_true(lambda: upstreams.tool_catalog.list_upstreams()[0].calls_in_flight == 3)
+        for _ in range(100):  # its request is queued behind the one that the command does not read
+            await asyncio.sleep(0)
+        upstreams.restart_connections("stage")
+
+        require_restarted(await hanging)
+        require_restarted(await half_written)
+        assert (await unsent).outcome is CallOutcome.RESULT
 
 
 async def test_the_next_command_starts_once_the_last_one_is_gone(tmp_path: Path) -> None:
