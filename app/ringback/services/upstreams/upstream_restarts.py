@@ -21,7 +21,9 @@ class UpstreamRestarts:
         """
         caller.require_scope(Scope.ADMIN)
         self._require_served(caller, upstream)
-        await self._store.write(lambda tx: record_change(tx, caller, "restart_upstream", upstream))
+        await self._store.write_for(
+            caller.principal, lambda tx: record_change(tx, caller, "restart_upstream", upstream)
+        )
         self._require_served(caller, upstream)  # a reload may have removed it meanwhile
         return self._connections.restart_connections(upstream)
 
