@@ -24,6 +24,11 @@ class RunningService:
     pid_namespace: str = ""
     """In which the process has this id; empty if the system does not say. A container has one of its own."""
 
+    @property
+    def is_in_other_container(self) -> bool:
+        """Whether here, another process or none has its id."""
+        return self.pid_namespace not in {"", read_pid_namespace()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSettings:

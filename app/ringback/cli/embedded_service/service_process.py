@@ -85,7 +85,7 @@ async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
     if (running := read_running_service(paths)) is None:
         print_message("Your service does not run.")
         return
-    if running.pid_namespace not in {"", read_pid_namespace()}:
+    if running.is_in_other_container:
         exit_with_error(
             f"Your service runs in another container, where it is process {running.pid}. Stop it there: "
             "ringback mcp-service --stop"
