@@ -35,6 +35,7 @@ from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_services import (
     NO_CONFIGURATION,
+    NO_CONNECTIONS,
     NO_LOGINS,
     NO_TASKS,
     POLICY,
@@ -215,6 +216,7 @@ class Node:
             event_catalog=UpstreamEventCatalog({}),
             task_lookup=NO_TASKS,
             configuration=NO_CONFIGURATION,
+            upstream_connections=NO_CONNECTIONS,
             login_flow=NO_LOGINS,
             login_waits=self.login_waits,
         )

@@ -7,7 +7,14 @@ from ringback.bootstrap.service_parts import ServicesConfig
 from ringback.domain.call import RerunPolicy
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import LoginFlow
-from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamConfiguration, UpstreamInfo
+from ringback.domain.upstreams import (
+    SkippedUpstream,
+    ToolConfig,
+    ToolInfo,
+    UpstreamConfiguration,
+    UpstreamConnections,
+    UpstreamInfo,
+)
 from ringback.notifier.http.resolver import NameNotFound, Resolution
 from ringback.notifier.http.target import TargetPolicy
 from ringback.protocol.mcp_events.grants import TtlPolicy
@@ -72,4 +79,5 @@ NO_LOGINS: Final = cast("LoginFlow", _NoLogins())
 NO_TASKS: Final = cast("TaskLookup", None)
 """No plan adopts a task."""
 NO_CONFIGURATION: Final = cast("UpstreamConfiguration", None)
+NO_CONNECTIONS: Final = cast("UpstreamConnections", None)
 """No plan reads the configuration again."""

@@ -86,6 +86,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     upstream_models.ToolList: "ToolsView",
     upstream_models.Upstream: "UpstreamView",
     upstream_models.UpstreamIntake: "UpstreamIntakeView",
+    upstream_models.UpstreamRestart: "UpstreamRestartView",
     upstream_models.SkippedUpstream: "SkippedUpstreamView",
     upstream_models.UpstreamList: "UpstreamsView",
     administration_models.Usage: "UsageView",

@@ -98,6 +98,7 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "read_webhook": lambda client: client.webhook("id"),
     "drain_upstream": lambda client: client.drain_upstream("id"),
     "pause_upstream": lambda client: client.pause_upstream("id"),
+    "restart_upstream": lambda client: client.restart_upstream("id"),
     "resume_upstream": lambda client: client.resume_upstream("id"),
     "redeliver_many": lambda client: client.redeliver_many(webhook_id="id"),
     "redeliver": lambda client: client.redeliver("id"),

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import Reloaded, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Reloaded, Restarted, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.connection_status import ConnectionState
 
 TOOLS: Final = {
@@ -85,6 +85,15 @@ class FixedUpstreamConfiguration:
     def reload_configuration(self) -> Reloaded:
         """Implements `domain.upstreams.Configured`."""
         return Reloaded(added=[], changed=[], removed=[], unchanged=sorted(TOOLS))
+
+
+class NoUpstreamConnections:
+    """Upstreams without connections."""
+
+    def restart_connections(self, upstream: str) -> Restarted:
+        """Implements `domain.upstreams.UpstreamConnections`."""
+        del upstream
+        return Restarted(connections=0, calls=0)
 
 
 class NoUpstreamTasks:

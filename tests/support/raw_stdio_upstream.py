@@ -70,6 +70,7 @@ def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | 
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         case "deaf":
+            Path(f"{arguments['until']}.awaited").touch()
             while not Path(arguments["until"]).exists():
                 time.sleep(0.01)
         case name if name in {"flood", "pour", "spill", "interrogate"}:

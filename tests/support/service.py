@@ -48,7 +48,13 @@ from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.clock import OffsetClock
-from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
+from tests.support.fixed_upstreams import (
+    TOOLS,
+    FakeUpstreamConnection,
+    FixedUpstreamConfiguration,
+    NoUpstreamConnections,
+    NoUpstreamTasks,
+)
 from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.resolvers import FakeResolver
 from tests.support.service_under_test import (
@@ -201,6 +207,7 @@ def _build_parts(
         event_catalog=UpstreamEventCatalog({}),
         task_lookup=NoUpstreamTasks(),
         configuration=FixedUpstreamConfiguration(),
+        upstream_connections=NoUpstreamConnections(),
         login_flow=login_flow,
         login_waits=LoginWaits(recorder=recorder, public_url=public_url),
     )

@@ -297,3 +297,14 @@ def test_a_log_level_of_an_unknown_area_or_kind_is_refused_with_what_is_known(
 
     with pytest.raises(SettingsError, match=r"RINGBACK_LOG_LEVELS: .*(Areas: .*notifier|'debug', 'info')"):
         load_settings()
+
+
+def test_a_port_that_kubernetes_has_set_for_a_service_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "tcp://10.0.0.1:8000")
+
+    with pytest.raises(
+        SettingsError, match=r"^RINGBACK_PORT: 'tcp://10\.0\.0\.1:8000' is what Kubernetes sets .*enableServiceLinks"
+    ):
+        load_settings()

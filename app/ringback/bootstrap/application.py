@@ -142,6 +142,7 @@ def _collect_parts(components: Components) -> ServiceParts:
         event_catalog=components.upstreams.event_catalog,
         task_lookup=UpstreamTaskLookup(components.upstreams.connections),
         configuration=components.configuration,
+        upstream_connections=components.upstreams,
         login_flow=components.login_flow,
         login_waits=components.login_waits,
     )

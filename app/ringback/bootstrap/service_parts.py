@@ -14,7 +14,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.upstream_logins import LoginFlow
-from ringback.domain.upstreams import ToolCatalog, UpstreamConfiguration
+from ringback.domain.upstreams import ToolCatalog, UpstreamConfiguration, UpstreamConnections
 from ringback.domain.webhook import MessageIds
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
@@ -72,5 +72,6 @@ class ServiceParts:
     event_catalog: UpstreamEventTypes
     task_lookup: TaskLookup
     configuration: UpstreamConfiguration
+    upstream_connections: UpstreamConnections
     login_flow: LoginFlow
     login_waits: LoginWaits

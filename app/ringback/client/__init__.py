@@ -127,6 +127,7 @@ if typing.TYPE_CHECKING:
         Tool,
         Upstream,
         UpstreamIntake,
+        UpstreamRestart,
     )
     from ringback.client.webhook_models import (
         Attempt,
@@ -227,6 +228,7 @@ __all__ = [
     "Upstream",
     "UpstreamInsights",
     "UpstreamIntake",
+    "UpstreamRestart",
     "UsedLimit",
     "Webhook",
     "WebhookChange",
@@ -243,6 +245,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "Tool",
         "Upstream",
         "UpstreamIntake",
+        "UpstreamRestart",
     ),
     "ringback.client.administration_models": (
         "ApiKey",

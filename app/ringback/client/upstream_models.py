@@ -55,6 +55,8 @@ class Upstream(ClientModel):
     transport: str
     state: str
     """idle | connecting | ready | unresponsive | failing | skipped (its entry in the configuration cannot be served)"""
+    state_since: datetime | None = None
+    """By the clock of the node that answers."""
     protocol_version: str | None = None
     driver: str | None = None
     """How a new call is executed: task | mrtr | legacy_task | stream | plain; None while disconnected."""
@@ -65,6 +67,8 @@ class Upstream(ClientModel):
     """open | paused (calls stay queued) | draining (new calls are refused)"""
     login: LoginState = LoginState(state="none")
     calls_in_flight: int = 0
+    calls_waiting: int = 0
+    """Calls that have begun and wait before they are sent, after HTTP 429 for example."""
     connections: int = 1
     """With credentials for each principal: your own, or those of all principals if you are an operator."""
     signed_in_owners: int | None = None
@@ -96,6 +100,16 @@ class UpstreamIntake(ClientModel):
     intake: str
     skipped: SkippedUpstream | None = None
     """Why no call of it runs, whatever its intake; None if it is served."""
+
+
+class UpstreamRestart(ClientModel):
+    """What the restart of an upstream has ended on the node that answered."""
+
+    name: str
+    connections: int
+    """That were open."""
+    calls: int
+    """That ran on them."""
 
 
 class Reloaded(ClientModel):

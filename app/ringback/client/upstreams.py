@@ -42,6 +42,17 @@ class UpstreamMethods(ResourceClient):
             repeatable=True,
         )
 
+    async def restart_upstream(self, upstream: str) -> upstream_models.UpstreamRestart:
+        """End the connections of the node that answers to the upstream, and open them again. Needs the scope `admin`.
+
+        Calls that wait for its response end as `unknown`, unless they can be resumed.
+        """
+        return await self._transport.fetch_model(
+            upstream_models.UpstreamRestart,
+            "POST",
+            f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/restart",
+        )
+
     async def reload_upstreams(self) -> upstream_models.Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 

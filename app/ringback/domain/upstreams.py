@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Protocol, cast
@@ -127,6 +128,8 @@ class UpstreamInfo:
     """stdio | http; unknown for a skipped one"""
     state: str
     """idle | connecting | ready | unresponsive | failing | skipped"""
+    state_since: datetime | None = None
+    """By this process's clock; None for a skipped one, and for one without a connection."""
     protocol_version: str | None = None
     driver: str | None = None
     """The driver of a call that starts now: task | mrtr | legacy_task | stream | plain; None while not connected."""
@@ -134,6 +137,8 @@ class UpstreamInfo:
     advice: str | None = None
     """What to do about the last error."""
     calls_in_flight: int = 0
+    calls_waiting: int = 0
+    """Calls that have a session and wait before they are sent: after HTTP 429, for a token or for a connection."""
     max_concurrent: int = 0
     isolation: str = "shared"
     """shared | principal | call"""
@@ -229,6 +234,27 @@ class UpstreamConfiguration(Protocol):
 
         Running calls end on their present connection. Queued calls use the new configuration; those of a removed upstream wait
         until it is configured again or their deadline passes.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """What a restart of an upstream has ended in this process."""
+
+    connections: int
+    """That were open."""
+    calls: int
+    """That ran on them."""
+
+
+class UpstreamConnections(Protocol):
+    """The connections of this process to the upstreams."""
+
+    def restart_connections(self, upstream: str) -> Restarted:
+        """End all connections to the upstream, with its child processes, and open them again. It may have none.
+
+        A call that waits for its response ends as `unknown`, unless its driver can go on with it.
         """
         ...
 

@@ -25,7 +25,22 @@ WRITE_TIMEOUT_SECONDS: Final = 60.0
 """The request fails if the upstream accepts none of its bytes for this long."""
 _UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
+_SESSION_NOT_FOUND_CODE: Final = -32001
+"""The error code, with status 404, of servers on the SDK for TypeScript."""
 _SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
+_BEGINS_WITH_SESSION: Final = re.compile(
+    r"(?:(?:bad|invalid) request|not found|error)?[\s:.,]*(?:the |(?:no|invalid|unknown|missing|expired)\b[\w\s]{0,20}?)?"
+    r"(?:mcp[- ])?session\b",
+    re.IGNORECASE,
+)
+"""A message about the session of MCP. That of a tool may be about a browser's session, say."""
+SESSION_DOUBTED: Final = "ringback/session_doubted"
+"""The response extension of an answer of the server whose status says that it does not know the session."""
+_BEGINS_WITH_PROTOCOL: Final = re.compile(
+    r"(?:(?:bad|invalid) request|error)?[\s:.,]*(?:(?:the )?server (?:is )?not initialized\b|not initialized\b"
+    r"|(?:(?:unsupported|invalid|missing|unknown) )?(?:mcp[- ])?protocol version\b)",
+    re.IGNORECASE,
+)
 _OTHER_PROTOCOL: Final = re.compile(r"\bsession\b|\binitialized\b|protocol version", re.IGNORECASE)
 REFUSAL_BYTES_MAX: Final = 1024
 """Bytes of a refusal that is a text: a sentence. A larger body is something else."""
@@ -68,16 +83,21 @@ def _protocol_refused_response() -> httpx2.Response:
 def names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
     """Whether the server refuses a request, unread, because it does not know its session any more.
 
-    By the specification it says so with 404, which `reject_by_status` handles. Many respond with 400: those on the SDK for
-    Python until 1.25 with a sentence, and those that follow the examples of the TypeScript SDK with a JSON-RPC error without an
-    id. An error with the id of the request may be that of its tool, which has run, unless it speaks of a session.
+    By the specification it says so with 404. Many respond with 400: those on the SDK for Python until 1.25 with a sentence, and
+    those that follow the examples of the TypeScript SDK with a JSON-RPC error without an id. An error with an id may be that of
+    the request's tool, which has run, unless its message begins with the session.
     """
-    if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
+    if SESSION_HEADER not in request.headers:
         return False
     code, message, names_request = _read_refusal(body)
+    if response.status_code == HTTPStatus.NOT_FOUND:
+        return not names_request or code == _SESSION_NOT_FOUND_CODE or _BEGINS_WITH_SESSION.match(message) is not None
+    if response.status_code != HTTPStatus.BAD_REQUEST:
+        return False
     if code == _UNKNOWN_SESSION_CODE and not names_request:
         return True
-    return code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE} and _SESSION.search(message) is not None
+    is_about_session = _BEGINS_WITH_SESSION.match(message) if names_request else _SESSION.search(message)
+    return code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE} and is_about_session is not None
 
 
 def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
@@ -87,9 +107,10 @@ def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
     """
     if response.status_code != HTTPStatus.BAD_REQUEST:
         return False
-    code, message, _ = _read_refusal(body)
+    code, message, names_request = _read_refusal(body)
     if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
-        return _OTHER_PROTOCOL.search(message) is not None
+        begins = _BEGINS_WITH_SESSION.match(message) or _BEGINS_WITH_PROTOCOL.match(message)
+        return (begins if names_request else _OTHER_PROTOCOL.search(message)) is not None
     return code == UNSUPPORTED_PROTOCOL_VERSION
 
 
@@ -123,8 +144,12 @@ def _read_refusal(body: bytes) -> tuple[int | None, str, bool]:
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
-    """The response for a status that rejects the session or the credentials; None for other statuses."""
-    if SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND:
+    """The response for a status that rejects the session or the credentials; None for other statuses.
+
+    A 404 with JSON may be the server's answer to the request (`names_unknown_session`).
+    """
+    is_unknown = SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
+    if is_unknown and not _has_readable_json(response):
         return session_not_found_response()
     if response.status_code != HTTPStatus.UNAUTHORIZED:
         return None
@@ -134,6 +159,11 @@ def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> http
         )
     message = "The upstream requires credentials, and none are configured: a header, or client_credentials."
     return error_response(TransportErrorCode.CREDENTIALS_REQUIRED, message)
+
+
+def _has_readable_json(response: httpx2.Response) -> bool:
+    kind, encoding = (response.headers.get(name, "") for name in ("content-type", "content-encoding"))
+    return kind.lower().startswith("application/json") and encoding in {"", "identity"}
 
 
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes | None:

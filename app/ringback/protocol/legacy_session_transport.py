@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import httpx2
 
 from ringback.protocol.errors import LoginRequired
+from ringback.protocol.http_failures import SESSION_DOUBTED
 from ringback.protocol.sessions import SESSION_HEADER
 from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
@@ -47,6 +48,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         """Whether the upstream has sent a session id, also one that is too long to keep."""
         self.resumable_calls = 0
         """The number of calls that may be resumed in this session."""
+        self.is_doubted = False
+        """Whether a status of the upstream says that it does not know the session, in an answer to a request."""
         self.retry_seconds = 0.0
         """How long the upstream asks its clients to wait before they read a stream on (2025-11-25: a MUST)."""
         self._streamed: asyncio.Event | None = None
@@ -71,6 +74,7 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         finally:
             if request.method == "GET":
                 self.listening.set()
+        self.is_doubted = self.is_doubted or response.extensions.get(SESSION_DOUBTED, False)
         if response.is_success and not self._is_rejoined and SESSION_HEADER not in request.headers:
             self._learn_session_id(response.headers.get(SESSION_HEADER, ""))
         if self._streamed is not None and request.method == "POST" and _is_event_stream(response):

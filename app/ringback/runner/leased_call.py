@@ -9,8 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from ringback.domain import inputs
 from ringback.domain.call import (
@@ -28,7 +28,7 @@ from ringback.domain.call import (
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.call_rows import CallChange
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -49,6 +49,10 @@ from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
+
+SHOWN_WAIT_SECONDS_MIN: Final = 5.0
+"""A shorter wait is over before its user looks, and each message is an event."""
+_TOO_MANY_REQUESTS: Final = "The upstream takes no more requests now (HTTP 429)."
 
 
 class LeasedCall:
@@ -233,8 +237,19 @@ class LeasedCall:
 
     async def wait_without_permit(self, seconds: float) -> None:
         """Wait, so that another call of the upstream may run meanwhile. Returns once this one may run again."""
+        is_shown = seconds >= SHOWN_WAIT_SECONDS_MIN
+        if is_shown:
+            sent_at = self._clock.now() + timedelta(seconds=seconds)
+            self._report_message(f"{_TOO_MANY_REQUESTS} The call is sent again at {format_iso(sent_at)}.")
         async with nullcontext() if self._permit is None else self._permit.given_back():
             await self._clock.sleep(seconds)
+        if is_shown:
+            self._report_message("The call is sent again.")
+
+    def _report_message(self, message: str) -> None:
+        """Show the message with the progress that the tool has reported. It goes to no listener: it is not the tool's."""
+        latest = self._progress.latest or self.call.progress or Progress(progress=0.0)
+        self._progress.update(replace(latest, message=message))
 
     async def repeat_dispatch(self) -> None:
         dispatched = await self._writer.write_while_leased(self._write_dispatched)

@@ -34,6 +34,10 @@ class LeasedDispatchRecord:
         self.is_open = True
         self._is_retracted = False
 
+    @property
+    def is_unsent(self) -> bool:
+        return self._is_retracted
+
     async def record_unsent(self) -> None:
         self._require_open()
         if not self._is_retracted:

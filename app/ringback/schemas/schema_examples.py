@@ -86,6 +86,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "CancelCallsBody": [{"upstream": "git", "tool": "git_log"}, {"client_session_id": "session-7", "dry_run": True}],
     "CancelledCallsView": [{"cancelled": 12, "requested": 4, "more": False}],
     "UpstreamIntakeView": [{"name": "git", "intake": "paused", "skipped": None}],
+    "UpstreamRestartView": [{"name": "git", "connections": 1, "calls": 2}],
     "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
     "CreatedKeyView": [{**administration_examples.KEY, "key": examples.API_KEY}],
     "KeyView": [administration_examples.KEY],

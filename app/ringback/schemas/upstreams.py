@@ -6,8 +6,8 @@ from typing import Any, Self
 from pydantic import Field
 
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.domain.upstreams import Reloaded, SkippedUpstream, ToolInfo
-from ringback.schemas.fields import ResponseBody
+from ringback.domain.upstreams import Reloaded, Restarted, SkippedUpstream, ToolInfo
+from ringback.schemas.fields import Instant, ResponseBody
 from ringback.schemas.upstream_logins import LoginStateView
 from ringback.services.insights import ListedUpstream
 
@@ -22,17 +22,26 @@ class UpstreamView(ResponseBody):
         description="idle, connecting, ready, unresponsive (connected, and silent), failing, or skipped: its entry in the "
         "configuration cannot be served, and `last_error` and `advice` say why"
     )
+    state_since: Instant | None = Field(
+        description="When this node first saw the state; null for a skipped upstream, and for one without a connection"
+    )
     protocol_version: str | None
     driver: str | None = Field(
         description="The driver of a call that starts now: task, mrtr, legacy_task, stream or plain; null while not connected"
     )
-    last_error: str | None = Field(description="Why the connection fails, or the entry is skipped, as a fixed word")
+    last_error: str | None = Field(
+        description="Why the connection fails, does not respond, or the entry is skipped, as a fixed word"
+    )
     advice: str | None = Field(description="How to fix the last error")
     intake: UpstreamIntake = Field(
         description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"
     )
     login: LoginStateView
     calls_in_flight: int
+    calls_waiting: int = Field(
+        description="Calls that have begun and wait before they are sent: after HTTP 429, for a token or for a connection. "
+        "They are not in `calls_in_flight`"
+    )
     max_concurrent: int
     connections: int = Field(
         description="Open connections. With credentials for each principal: for an operator, of all principals; else your own"
@@ -82,6 +91,20 @@ class UpstreamIntakeView(ResponseBody):
     @classmethod
     def from_intake(cls, name: str, intake: UpstreamIntake, *, skipped: SkippedUpstream | None) -> Self:
         return cls(name=name, intake=intake, skipped=skipped and SkippedUpstreamView.model_validate(skipped))
+
+
+class UpstreamRestartView(ResponseBody):
+    """What the restart of an upstream has ended on the node that answers."""
+
+    name: str
+    connections: int = Field(description="Connections that were open. Each is opened again at once, or by its next use")
+    calls: int = Field(
+        description="Calls that ran on them. Those that cannot be resumed end as `unknown`: their tools may have run"
+    )
+
+    @classmethod
+    def from_restarted(cls, name: str, restarted: Restarted) -> Self:
+        return cls(name=name, connections=restarted.connections, calls=restarted.calls)
 
 
 class UpstreamsView(ResponseBody):

@@ -337,6 +337,17 @@ class Settings(BaseSettings):
         """A variable that is made from a file often ends in a line break, which would end up in each URL and header."""
         return value.strip() if isinstance(value, str) else value
 
+    @field_validator("port", mode="before")
+    @classmethod
+    def _refuse_service_link(cls, value: Any) -> Any:
+        """Kubernetes sets a variable NAME_PORT in each pod for each Service of its namespace. One may be named `ringback`."""
+        if isinstance(value, str) and value.startswith(("tcp://", "udp://")):
+            raise ValueError(
+                f"'{value}' is what Kubernetes sets for a Service named 'ringback'. Set 'enableServiceLinks: false' in the "
+                "pod, or RINGBACK_PORT to the port to listen on (8090)."
+            )
+        return value
+
     @field_validator("disconnect", mode="before")
     @classmethod
     def _refuse_old_name(cls, value: Any) -> None:

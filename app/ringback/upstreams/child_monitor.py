@@ -1,4 +1,4 @@
-"""Checks a shared child process: pings it while it is silent, and kills a frozen one (`domain.liveness`)."""
+"""Checks a child process: pings it while it is silent, and kills a frozen one (`domain.liveness`)."""
 
 import asyncio
 import logging
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
 """Between two checks. A check sends a ping if the child has sent nothing since the previous one."""
+FROZEN_REASON: Final = "Ringback replaced the upstream's command, which did not respond. The tool may have run."
 _STOPPED: Final = "T"
 
 
@@ -62,7 +63,8 @@ class ChildMonitor:
             self._liveness = liveness
             self._on_liveness_change(liveness)
         if liveness is Liveness.FROZEN:
-            self._session.close_to_new_requests()  # first, so that no call starts between the kill and its detection
+            # First, so that no call starts between the kill and its detection.
+            self._session.close_to_new_requests(end_reason=FROZEN_REASON)
             self._child.kill()
             self._faults.increment(Fault.REPLACED)
         elif self._ping_unanswered_since is None and self._is_silent():

@@ -59,6 +59,7 @@ CONNECT_TIMEOUT_SECONDS: Final = 30.0
 """How long a call waits for its upstream. A container restarts in less time; an upstream that needs more counts as down."""
 RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
 """Below `CONNECT_TIMEOUT_SECONDS`, so that several attempts run while a call waits."""
+RESTARTED_REASON: Final = "An operator has restarted the connection to the upstream. The tool may have run."
 STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
 
@@ -100,7 +101,7 @@ class UpstreamConnection:
         self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
         self.faults = faults
-        self._status = ConnectionStatus(config.name)
+        self._status = ConnectionStatus(config.name, clock=clock)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
         is_child = config.transport is UpstreamTransport.STDIO
         self._handshake_order = HandshakeOrder(config.protocol, is_child=is_child)
@@ -114,6 +115,7 @@ class UpstreamConnection:
             self, caches, upstream=config.name, clock=clock, faults=faults, replaced=self.replaced
         )
         self._starter = create_starter(lists=self.lists, faults=faults, token_source=token_source)
+        self._starter.list_deadlines = self._running_calls.list_deadlines
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )
@@ -124,6 +126,7 @@ class UpstreamConnection:
             caches.keep_to_login(token_source.login)
 
     def get_info(self) -> UpstreamInfo:
+        unsent = sum(session.count_unsent_calls() for session in self._starter.open_sessions)
         return UpstreamInfo(
             name=self.config.name,
             configured_name=self.config.configured_name,
@@ -131,9 +134,11 @@ class UpstreamConnection:
             state=str(self._status.state),
             protocol_version=self._shared_session.protocol_version if self._shared_session else None,
             driver=self._get_driver_name(),
-            last_error=self._status.problem,
+            state_since=self._status.state_since,
+            last_error=self._status.shown_problem,
             advice=self._status.advice,
-            calls_in_flight=len(self._running_calls),
+            calls_in_flight=len(self._running_calls) - unsent,
+            calls_waiting=unsent,
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             connections=int(self._status.is_connected),
@@ -178,6 +183,14 @@ class UpstreamConnection:
         """Take no further calls. Waiting calls get `ConnectionReplaced`; running calls end on this connection."""
         self.replaced.set()
         self._status.notify_waiters()
+
+    def restart(self) -> None:
+        """End the sessions, and open another shared one. Their requests in flight lose their responses.
+
+        A driver goes on with a call that has a handle. Calls that wait unsent are sent yet.
+        """
+        for session in list(self._starter.open_sessions):
+            session.interrupt(RESTARTED_REASON)
 
     async def wait_drained(self) -> None:
         await self._running_calls.wait_ended()
@@ -262,6 +275,8 @@ class UpstreamConnection:
                 if (session := await self._connect_once(tasks)) is not None:
                     await session.closed.wait()
                     self._status.state = ConnectionState.CONNECTING
+                    if session.is_interrupted and session.child is not None:
+                        await session.left.wait()  # it may hold a file or a port that the next child needs
                 is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
                 short_lived_count = 0 if is_stable else short_lived_count + 1
                 if self._login_gate.is_closed:
@@ -300,6 +315,7 @@ class UpstreamConnection:
         started = False
         try:
             async with (
+                AsyncExitStack() as counted,
                 open_session(
                     self.config,
                     self._starter.make_options(
@@ -310,6 +326,7 @@ class UpstreamConnection:
                 ) as session,
                 anyio.create_task_group() as tasks,
             ):
+                counted.enter_context(self._starter.count_open(session))
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
                 await self.lists.refresher.fetch_tools(session)

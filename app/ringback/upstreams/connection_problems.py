@@ -32,6 +32,8 @@ class ConnectionProblem(StrEnum):
     UNAUTHORISED = "unauthorised"
     LEADS_BACK = "ringback_itself"
     NO_TOKEN = "no_token"  # noqa: S105 - the name of a problem
+    UNRESPONSIVE = "unresponsive"
+    """It is connected, and does not respond."""
 
 
 _PROBLEM_ADVICE: Final = {
@@ -56,6 +58,11 @@ _PROBLEM_ADVICE: Final = {
     ),
     ConnectionProblem.NO_TOKEN: (
         "Its authorization server returns no token. Check 'ringback.oauth.token_url', and that it can be reached."
+    ),
+    ConnectionProblem.UNRESPONSIVE: (
+        "It has sent nothing for a while, and calls of it still have time. See them: ringback calls list --upstream "
+        "{upstream} --status working (an operator: --all-principals). Cancel those that keep it busy, or end all of them on "
+        "this node: ringback upstreams restart {upstream}"
     ),
 }
 

@@ -1,10 +1,12 @@
 """The states of connections; the state of one connection, its last problem, and those who wait for another state."""
 
 import logging
+from datetime import datetime
 from enum import StrEnum
 
 import anyio
 
+from ringback.domain.clock import Clock
 from ringback.upstreams.connection_problems import ConnectionProblem, get_advice
 from ringback.upstreams.errors import UpstreamUnreachable
 
@@ -23,16 +25,33 @@ class ConnectionState(StrEnum):
 
 
 class ConnectionStatus:
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, clock: Clock) -> None:
         self._upstream = upstream
-        self.state = ConnectionState.IDLE
+        self._clock = clock
+        self._state = ConnectionState.IDLE
+        self.state_since: datetime = clock.now()
         self.problem: ConnectionProblem | None = None
         """Why the last attempt to connect failed; None after a success."""
         self._changed = anyio.Event()
 
     @property
+    def state(self) -> ConnectionState:
+        return self._state
+
+    @state.setter
+    def state(self, state: ConnectionState) -> None:
+        if state is not self._state:
+            self._state, self.state_since = state, self._clock.now()
+
+    @property
+    def shown_problem(self) -> ConnectionProblem | None:
+        """Why the last attempt to connect failed, or what is wrong with the connection."""
+        is_unresponsive = self.state is ConnectionState.UNRESPONSIVE
+        return self.problem or (ConnectionProblem.UNRESPONSIVE if is_unresponsive else None)
+
+    @property
     def advice(self) -> str | None:
-        return None if self.problem is None else get_advice(self.problem, self._upstream)
+        return None if self.shown_problem is None else get_advice(self.shown_problem, self._upstream)
 
     @property
     def is_connected(self) -> bool:

@@ -26,6 +26,11 @@ many more."""
 class DispatchRecord(Protocol):
     """Whether the store says that a call was sent. All methods may raise; the request is then not sent."""
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether the call waits unsent, after `record_unsent` and before `record_dispatch`."""
+        ...
+
     async def record_unsent(self) -> None:
         """Commit that the tools/call is not sent yet, or was refused unread. Call it before anything that takes long."""
         ...

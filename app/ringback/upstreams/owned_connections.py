@@ -121,6 +121,9 @@ class OwnedConnections:
         infos = [entry.connection.get_info() for entry in entries]
         return merge_infos(self.config, infos, faults=self._faults.counts)
 
+    def list_connections(self) -> Sequence[UpstreamConnection]:
+        return [entry.connection for entry in self._entries.values()]
+
     def open_for_listeners(self) -> None:
         for owner in list(self.listener_counts):
             self._open_if_possible(owner)
@@ -198,6 +201,7 @@ def merge_infos(config: UpstreamConfig, infos: Sequence[UpstreamInfo], *, faults
             best,
             connections=sum(info.connections for info in infos),
             calls_in_flight=sum(info.calls_in_flight for info in infos),
+            calls_waiting=sum(info.calls_waiting for info in infos),
         )
     return UpstreamInfo(
         name=config.name,

@@ -14,7 +14,7 @@ from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import Listing, Reloaded, ToolCatalog, UpstreamChange, UpstreamProxyPort
+from ringback.domain.upstreams import Listing, Reloaded, Restarted, ToolCatalog, UpstreamChange, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.telemetry import call_facts
@@ -187,6 +187,22 @@ class UpstreamRegistry:
     def _require_served(self, upstream: str) -> None:
         if upstream not in self.connections and (skipped := self._skipped.find(upstream)) is not None:
             raise UpstreamNotConfigured(f"its entry in the configuration is skipped: {skipped.advice}")
+
+    # -- restarting --
+
+    def restart_connections(self, upstream: str) -> Restarted:
+        """Implements `domain.upstreams.UpstreamConnections`. Draining connections of an earlier configuration end, too."""
+        shared, owned = self.connections.shared.get(upstream), self.connections.owned.get(upstream)
+        current = [shared] if shared is not None else [] if owned is None else owned.list_connections()
+        draining = [each for each in self._tasks.draining if each.config.name == upstream]
+        infos = [each.get_info() for each in (*current, *draining)]
+        for connection in (*current, *draining):
+            connection.restart()
+        restarted = Restarted(
+            connections=sum(each.connections for each in infos), calls=sum(each.calls_in_flight for each in infos)
+        )
+        log.warning("upstream.restarted", extra={"upstream": upstream, "calls": restarted.calls})
+        return restarted
 
     # -- another login --
 

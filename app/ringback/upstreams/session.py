@@ -27,6 +27,7 @@ from ringback.protocol.errors import (
     CredentialsRequired,
     LoginRequired,
     RequestNotSent,
+    ResponseLost,
     ScopeRefused,
     SessionNotFound,
 )
@@ -36,6 +37,7 @@ from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
+from ringback.upstreams.dispatch_records import DispatchRecord, get_dispatch_record
 from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
@@ -62,6 +64,8 @@ RELISTEN_SECONDS: Final = 30.0
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
+_CALL_METHOD: Final = "tools/call"
+_INTERRUPTED: Final = "Ringback ended the connection to the upstream. The tool may have run."
 _PING_METHOD: Final = "ping"
 """Belongs to what runs in the session already: it shows that an answer has arrived, and whether a child still runs."""
 
@@ -92,7 +96,14 @@ class UpstreamSession:
         self._forwards_meta_key = forwards_meta_key
         self._session = session
         self._dispatcher = dispatcher
-        self._in_flight = 0
+        self._end_reason: str | None = None
+        """Why Ringback has ended the session; None if it has not."""
+        self._unanswered: dict[anyio.CancelScope, DispatchRecord | None] = {}
+        """The requests in flight, by the scope that `interrupt` ends. A tools/call has the record that says whether it waits
+        unsent."""
+        self.is_interrupted = False
+        self.left = anyio.Event()
+        """Set once the contexts of the session are left: its child has exited, or its connections are closed."""
         self._idle = anyio.Event()
         self._stream_numbers = count(1)
         self._unsupported_filters: set[str] = set()
@@ -109,6 +120,7 @@ class UpstreamSession:
             is_dedicated=is_dedicated,
             request_id_prefix=request_id_prefix,
         )
+        self._transport = transport
         self.protocol = _read_protocol(session)
         self._opened_at = asyncio.get_running_loop().time()
 
@@ -124,12 +136,33 @@ class UpstreamSession:
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
 
-    def close_to_new_requests(self) -> None:
-        """Accept no further requests."""
+    def close_to_new_requests(self, *, end_reason: str | None = None) -> None:
+        """Accept no further requests. `end_reason` is what requests report that lose their responses because of this end."""
+        self._end_reason = self._end_reason or end_reason
         self.closed.set()
 
+    def interrupt(self, reason: str) -> None:
+        """Accept no further requests, and await no response to those in flight. Calls that wait unsent are still sent on it.
+
+        Over a pipe, they end with the child, which `wait_drained` ends: what was not written to it is then known to be unsent.
+        """
+        self.close_to_new_requests(end_reason=reason)
+        self.is_interrupted = True
+        if self.child is not None:
+            self._idle.set()
+            return
+        for scope, record in list(self._unanswered.items()):
+            if record is None or not record.is_unsent:
+                scope.cancel()
+
+    def count_unsent_calls(self) -> int:
+        """The calls in flight that wait before they are sent: after 429, for a token or for a connection."""
+        return sum(record is not None and record.is_unsent for record in self._unanswered.values())
+
     async def wait_drained(self) -> None:
-        while self._in_flight:
+        while self._unanswered:
+            if self.is_interrupted and self.child is not None:
+                await self.child.end()
             await self._idle.wait()
             self._idle = anyio.Event()
 
@@ -250,21 +283,30 @@ class UpstreamSession:
                 self.close_to_new_requests()
 
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self.closed.is_set() and method != _PING_METHOD:
+        if self.closed.is_set() and (self.is_interrupted or method != _PING_METHOD):
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
-        self._in_flight += 1
+        scope = anyio.CancelScope()
+        self._unanswered[scope] = get_dispatch_record() if method == _CALL_METHOD else None
         try:
-            return await self._dispatcher.send_raw_request(method, stamped, options)
+            with scope:
+                return await self._dispatcher.send_raw_request(method, stamped, options)
+            raise ResponseLost(self._end_reason or _INTERRUPTED)
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
             failure = to_request_error(error.error)
-            if isinstance(failure, SessionNotFound):
+            if isinstance(failure, SessionNotFound) or self._is_doubted():
                 self.close_to_new_requests()  # the upstream answers no request of this session any more
+            if self._end_reason and type(failure) is ResponseLost:
+                raise ResponseLost(self._end_reason) from None
             raise failure from None
         finally:
-            self._in_flight -= 1
+            del self._unanswered[scope]
             self._idle.set()
+
+    def _is_doubted(self) -> bool:
+        """A tool whose errors have this status must not end the session of all calls again and again."""
+        return self._transport is not None and self._transport.is_doubted and self.age_seconds >= ACCEPTED_SECONDS
 
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.
@@ -309,7 +351,7 @@ class UpstreamSession:
     ) -> tuple[dict[str, Any], CallOptions]:
         rest = {key: value for key, value in params.items() if key != "_meta"}
         meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
-        tool = self.find_tool(params["name"]) if method == "tools/call" else None
+        tool = self.find_tool(params["name"]) if method == _CALL_METHOD else None
         stamped, headers = add_envelope(
             method,
             {**rest, "_meta": meta} if meta else rest,

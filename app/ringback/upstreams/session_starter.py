@@ -6,10 +6,11 @@ is that of `UpstreamConnection.run`: it ends with the connection.
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
+import anyio
 import anyio.abc
 
 from ringback.domain.upstreams import UpstreamChange
@@ -18,6 +19,7 @@ from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import TrustedAuthorities
 from ringback.protocol.errors import LoginRequired
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
+from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import classify_problem, find_cause
 from ringback.upstreams.dispatch_records import leave_dispatch_record
@@ -47,6 +49,10 @@ class SessionStarter:
         instances: InstanceIds,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self.open_sessions: set[UpstreamSession] = set()
+        """The open sessions of the connection, without those in which a driver reads the state of a call again and again."""
+        self.list_deadlines: Callable[[], Collection[float]] = tuple
+        """Of what runs on the connection, by `Clock.monotonic`: while one is to come, no silent child is ended."""
         self.tasks: anyio.abc.TaskGroup | None = None
         """Where sessions run; None before the connection runs."""
         self._config = config
@@ -97,6 +103,36 @@ class SessionStarter:
         self._lists.attach_session(session)
         return session
 
+    @contextmanager
+    def count_open(self, session: UpstreamSession, *, is_rejoined: bool = False) -> Generator[None]:
+        """Count the session among `open_sessions` while entered; its contexts are left before."""
+        if not is_rejoined:
+            self.open_sessions.add(session)
+        try:
+            yield
+        finally:
+            self.open_sessions.discard(session)
+            session.left.set()
+
+    @asynccontextmanager
+    async def _monitoring_child(self, session: UpstreamSession) -> AsyncGenerator[None]:
+        """Replace the child of the session if it is frozen: its owner's next calls would wait for it, too."""
+        if session.child is None:
+            yield
+            return
+        monitor = ChildMonitor(
+            session,
+            session.child,
+            clock=self._faults.flow.clock,
+            faults=self._faults,
+            deadlines=self.list_deadlines,
+            on_liveness_change=lambda _: None,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(monitor.run)
+            yield
+            tasks.cancel_scope.cancel()
+
     async def _run_session(
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
@@ -111,12 +147,17 @@ class SessionStarter:
             self._lists.handle_change(change, announcing_session=announcing)
 
         try:
-            async with open_session(self._config, options, on_change=handle_change) as session:
-                sessions.append(session)
-                started = True
-                task_status.started(session)
-                await session.closed.wait()
-                await session.wait_drained()
+            with ExitStack() as counted:
+                async with (
+                    open_session(self._config, options, on_change=handle_change) as session,
+                    self._monitoring_child(session),
+                ):
+                    counted.enter_context(self.count_open(session, is_rejoined=options.rejoined_session is not None))
+                    sessions.append(session)
+                    started = True
+                    task_status.started(session)
+                    await session.closed.wait()
+                    await session.wait_drained()
         except Exception as error:
             if not started:
                 raise

@@ -1,6 +1,7 @@
 """The operator's commands and settings on PostgreSQL."""
 
 import asyncio
+import dataclasses
 import json
 from base64 import b64encode
 from dataclasses import replace
@@ -101,4 +102,4 @@ async def test_the_doctor_reports_a_server_that_nodes_cannot_use(site: Site) -> 
 
 
 def test_the_doctor_knows_how_many_connections_a_node_needs() -> None:
-    assert DEFAULT_LIMITS.writing + DEFAULT_LIMITS.reading + DEFAULT_LIMITS.scanning + 1 == NODE_CONNECTIONS_MAX
+    assert sum(dataclasses.astuple(DEFAULT_LIMITS)) + 1 == NODE_CONNECTIONS_MAX

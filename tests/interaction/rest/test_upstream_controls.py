@@ -60,7 +60,7 @@ async def test_a_paused_upstream_accepts_calls_and_says_so(
     assert (await intakes(alice))["git"] == "paused"
 
 
-@pytest.mark.parametrize("operation", ["pause", "drain", "resume"])
+@pytest.mark.parametrize("operation", ["pause", "drain", "resume", "restart"])
 async def test_only_an_operator_controls_upstreams_and_only_those_that_exist(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient, operation: str
 ) -> None:
@@ -71,7 +71,7 @@ async def test_only_an_operator_controls_upstreams_and_only_those_that_exist(
     assert set((await intakes(alice)).values()) == {"open"}
 
 
-@pytest.mark.parametrize("operation", ["pause", "drain", "resume"])
+@pytest.mark.parametrize("operation", ["pause", "drain", "resume", "restart"])
 async def test_an_operator_whose_key_may_use_some_upstreams_controls_only_these(
     service: ServiceUnderTest, alice: httpx.AsyncClient, operation: str
 ) -> None:
@@ -103,3 +103,13 @@ async def test_the_log_says_who_paused_an_upstream(
 
     (said,) = [each.__dict__ for each in caplog.records if each.msg == "upstream.intake_changed"]
     assert (said["upstream"], said["intake"], said["by"]) == ("git", "paused", "operator")
+
+
+async def test_a_restart_of_an_upstream_is_in_the_audit_log(operator: httpx.AsyncClient) -> None:
+    restarted = await operator.post("/v1/upstreams/git/restart")
+    entries = (await operator.get("/v1/audit", params={"principal": "*"})).json()["entries"]
+
+    assert restarted.json() == {"name": "git", "connections": 0, "calls": 0}
+    assert ("restart_upstream", "operator", "git") in {
+        (each["operation"], each["principal"], each["target"]) for each in entries
+    }

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
+from ringback.upstreams import session as upstream_session
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
@@ -144,6 +145,33 @@ async def test_a_call_in_flight_ends_well_although_others_had_to_reconnect(era: 
 
     assert ending.outcome is CallOutcome.RESULT
     assert spoiled.outcome is (CallOutcome.REJECTED if era == "legacy" else CallOutcome.UPSTREAM_ERROR)
+
+
+@pytest.mark.parametrize("accepted_seconds", [60.0, 0.0])
+async def test_a_tool_whose_error_has_the_status_404_runs_once(
+    accepted_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id of the request shows that its server has read it. The specification asks for a new session after a 404."""
+    monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", accepted_seconds)
+    stage, runs = ControlledUpstream(), list[str]()
+
+    async def run_and_fail(message: dict[str, Any], send: Send) -> None:
+        runs.append(message["params"]["name"])
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "No such order"}}
+        await send_response(send, 404, "application/json", json.dumps(error).encode())
+
+    app = OverriddenResponses(make_legacy_app(stage.app()), {"tool:spoiled": run_and_fail})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "echo")
+        first = upstreams.connections.shared["stage"].get_open_session()
+        ending = await run_upstream_call(upstreams, "spoiled")
+        is_kept = upstreams.connections.shared["stage"].get_open_session() is first
+        after = await run_upstream_call(upstreams, "echo")
+
+    assert runs == ["spoiled"]
+    assert (ending.outcome, completion_message(ending)) == (CallOutcome.UPSTREAM_ERROR, "No such order")
+    assert is_kept == (accepted_seconds > 0)
+    assert after.outcome is CallOutcome.RESULT
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------------

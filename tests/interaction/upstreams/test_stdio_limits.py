@@ -19,6 +19,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
+from ringback.upstreams.config import Isolation
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.message_flow import REQUEST_LIMIT
 from ringback.upstreams.registry import UpstreamRegistry
@@ -217,23 +218,56 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.UNKNOWN
+    assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
     assert after.outcome is CallOutcome.RESULT
     assert faults == {"replaced": 1}
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PRINCIPAL, Isolation.CALL])
+async def test_a_stopped_child_of_one_principal_or_one_call_is_replaced_too(isolation: Isolation) -> None:
+    """Every call of the principal waited for it until its deadline."""
+    config = replace(make_raw_config(), isolation=isolation)
+    async with open_upstreams(config, clock=FastForwardClock()) as upstreams:
+        ending = await run_long_call(upstreams, "freeze")
+        after = await run_long_call(upstreams, "whoami")
+
+    assert ending.outcome is CallOutcome.UNKNOWN
+    assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
+    assert after.outcome is CallOutcome.RESULT
 
 
 async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
         call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
         await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
-        driver = get_info(upstreams).driver
+        shown = get_info(upstreams)
         (tmp_path / "now").touch()
         ending = await call
         await wait_until_true(lambda: get_info(upstreams).state == "ready")
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.RESULT
-    assert driver == "plain"
+    assert (shown.driver, shown.last_error) == ("plain", "unresponsive")
+    assert shown.advice is not None
+    assert "ringback calls list --upstream stage" in shown.advice
     assert faults == {}
+
+
+async def test_a_state_is_shown_with_the_time_since_which_it_lasts(tmp_path: Path) -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        ready = get_info(upstreams).state_since
+        call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
+        unresponsive = get_info(upstreams).state_since
+        (tmp_path / "now").touch()
+        await call
+        await wait_until_true(lambda: get_info(upstreams).state == "ready")
+        ready_again = get_info(upstreams).state_since
+
+    assert ready is not None
+    assert unresponsive is not None
+    assert ready_again is not None
+    assert ready < unresponsive < ready_again
 
 
 async def test_a_silent_child_is_replaced_once_no_call_waits_for_it(tmp_path: Path) -> None:

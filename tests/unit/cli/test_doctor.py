@@ -12,9 +12,11 @@ import httpx
 import pytest
 import respx
 
+from ringback.signing.secrets import API_KEY_RANDOM_BYTES, generate_api_key
 from tests.support.doctor import Run, findings, list_checks, list_failed_checks
 from tests.support.upstreams import STDIO_SERVER
 
+PROBLEM: Final = "application/problem+json"
 UPSTREAM: Final = ("--upstream", f"odd={sys.executable} {STDIO_SERVER}")
 
 
@@ -253,3 +255,33 @@ def test_callbacks_cannot_be_checked_without_a_key(run: Run, service: respx.Mock
     service.get("/v1/webhooks").respond(401, json={"detail": "Send your API key."}, headers=problem)
 
     assert "Send your API key" in list_failed_checks(list_checks(run, "--callbacks"))["callbacks"][1]
+
+
+def test_a_service_that_knows_a_key_which_the_database_does_not_have_is_another_one(
+    run: Run, service: respx.MockRouter, key: str
+) -> None:
+    """The settings name the staging database, say, and RINGBACK_URL the production service: all checks were ok."""
+    known = generate_api_key(b"k" * API_KEY_RANDOM_BYTES)
+    respond_to_key(service, known, httpx.Response(403, json={"detail": "admin"}, headers={"content-type": PROBLEM}))
+
+    ok, detail = list_failed_checks(list_checks(run, "--api-key", known))["one service"]
+
+    assert not ok
+    assert detail.startswith(
+        "http://127.0.0.1:8090 accepts an API key that the database of this environment does not have"
+    )
+
+
+def test_a_service_and_its_own_database_are_no_fault(run: Run, service: respx.MockRouter, key: str) -> None:
+    respond_to_key(service, key, httpx.Response(403, json={"detail": "admin"}, headers={"content-type": PROBLEM}))
+
+    assert "one service" not in findings(list_checks(run, "--api-key", key))
+
+
+def respond_to_key(service: respx.MockRouter, key: str, response: httpx.Response) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.headers.get("authorization") == f"Bearer {key}":
+            return response
+        return httpx.Response(401, json={"detail": "Send your API key."}, headers={"content-type": PROBLEM})
+
+    service.get("/v1/status").mock(side_effect=respond)

@@ -195,6 +195,22 @@ async def test_the_clocks_are_compared_when_the_status_arrives_and_not_after_slo
             "not_found. Check 'command'.",
         ),
         (
+            {
+                "upstreams": [
+                    {
+                        "name": "git",
+                        "transport": "stdio",
+                        "state": "unresponsive",
+                        "state_since": "2026-11-20T16:05:00Z",
+                        "last_error": "unresponsive",
+                        "advice": "Cancel those that keep it busy.",
+                    }
+                ]
+            },
+            "service upstream git",
+            "unresponsive since 2026-11-20 16:05 UTC. Cancel those that keep it busy.",
+        ),
+        (
             {"upstreams": [{"name": "git", "transport": "stdio", "state": "ready", "intake": "paused"}]},
             "service upstream git",
             "it is paused. Resume it: ringback upstreams resume git",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,10 @@ async def test_a_service_that_responds_late_but_responds_is_waited_for(paths: Se
     assert response.status_code == 204
 
 
-async def test_a_hung_service_is_named_with_its_process_and_its_log(paths: ServicePaths) -> None:
+@pytest.mark.parametrize(("namespace", "where"), [("", ""), ("pid:[1]", " in its container")])
+async def test_a_hung_service_is_named_with_its_process_and_its_log(
+    paths: ServicePaths, namespace: str, where: str
+) -> None:
     sending = asyncio.Event()
     ended = asyncio.Event()
 
@@ -84,12 +88,12 @@ async def test_a_hung_service_is_named_with_its_process_and_its_log(paths: Servi
 
     with open_lock_file(paths.lock) as lock:
         assert try_lock(lock)
-        write_running_service(paths, RUNNING)
+        write_running_service(paths, replace(RUNNING, pid_namespace=namespace))
         with pytest.raises(NoResponse) as hung:
             await make_service(paths, ScriptedProbe(1)).wait_for_response(send())
 
     assert (hung.value.is_hung, hung.value.may_have_arrived) == (True, True)
-    assert str(hung.value).startswith(f"{HUNG}{paths.log}. If it stays so, end it: kill -9 4711.")
+    assert str(hung.value).startswith(f"{HUNG}{paths.log}. If it stays so, end it{where}: kill -9 4711.")
     assert "rbk_secret" not in str(hung.value)
     assert sending.is_set()
     assert ended.is_set(), "the request is given up"

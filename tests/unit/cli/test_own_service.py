@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import typer
 from typer.testing import Result
 
 from ringback.cli.client_files.clients import get_places
@@ -280,6 +281,29 @@ async def test_the_service_can_be_stopped(
 
     assert not is_locked(paths.lock)
     assert capsys.readouterr().err == "Stopped.\nYour service does not run.\n"
+
+
+async def test_a_service_in_another_container_is_not_stopped_by_its_process_id(
+    paths: ServicePaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here, another process of the user may have this id."""
+    killed: list[int] = []
+
+    def note_kill(pid: int, _number: int) -> None:
+        killed.append(pid)
+
+    monkeypatch.setattr(os, "kill", note_kill)
+    running = RunningService(url="http://127.0.0.1:9", api_key="rbk_x", pid=os.getpid(), pid_namespace="pid:[1]")
+    paths.create_folder()
+    write_running_service(paths, running)
+
+    with open_lock_file(paths.lock) as lock:
+        assert try_lock(lock)
+        with pytest.raises(typer.Exit):
+            await stop_service(paths, clock=SystemClock())
+
+    assert killed == []
+    assert "runs in another container" in capsys.readouterr().err
 
 
 async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(

@@ -44,6 +44,18 @@ def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: res
     assert json.loads(as_json.stdout) == answer
 
 
+def test_a_restart_prints_what_ran_and_how_to_see_its_end(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/upstreams/git/restart").respond(json={"name": "git", "connections": 1, "calls": 1})
+
+    shown, as_json = run("upstreams", "restart", "git"), run("upstreams", "restart", "git", "--json")
+
+    assert shown.stdout == (
+        "git is restarted on the node that answered. Running on it: 1 call. "
+        "See how they ended: ringback calls list --upstream git\n"
+    )
+    assert json.loads(as_json.stdout) == {"name": "git", "connections": 1, "calls": 1}
+
+
 def test_resuming_a_skipped_upstream_does_not_promise_that_calls_begin(run: Run, service: respx.MockRouter) -> None:
     skipped = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
     service.post("/v1/upstreams/odd/resume").respond(json={"name": "odd", "intake": "open", "skipped": skipped})

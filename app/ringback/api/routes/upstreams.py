@@ -1,4 +1,4 @@
-"""Upstreams over REST: list upstreams and tools, reload the configuration."""
+"""Upstreams over REST: list upstreams and tools, decide which calls they take, restart them, reload the configuration."""
 
 from typing import Annotated
 
@@ -12,7 +12,13 @@ from ringback.domain import errors
 from ringback.domain.login_urls import login_page_url
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.schemas.fields import Label
-from ringback.schemas.upstreams import ReloadedView, ToolsView, UpstreamIntakeView, UpstreamsView
+from ringback.schemas.upstreams import (
+    ReloadedView,
+    ToolsView,
+    UpstreamIntakeView,
+    UpstreamRestartView,
+    UpstreamsView,
+)
 
 router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=AuthenticatedRoute)
 
@@ -78,6 +84,17 @@ async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: Admi
 async def resume_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamIntakeView:
     """Accept and run calls of an upstream again. Calls that were queued meanwhile begin. Needs the scope `admin`."""
     return await _set_intake(services, caller, name, UpstreamIntake.OPEN)
+
+
+@router.post("/{name}/restart", responses=problem_responses(*_CONTROL_ERRORS))
+async def restart_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamRestartView:
+    """End the connections to an upstream, with its child processes, and open them again. Needs the scope `admin`.
+
+    Calls that wait for its response end as `unknown`, because their tools may have run. Calls that can be resumed (tasks,
+    resumable streams) go on, and queued ones begin. With several nodes, the node that answers does it for itself only. A
+    repeated request is another restart.
+    """
+    return UpstreamRestartView.from_restarted(name, await services.upstream_restarts.restart_upstream(caller, name))
 
 
 async def _set_intake(

@@ -14,11 +14,11 @@ from ringback.bootstrap.egress import open_egress
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.cli.installation_checks import network
-from ringback.cli.installation_checks.database import Finding, check_database
+from ringback.cli.installation_checks.database import API_KEYS_CHECK, Finding, check_database
 from ringback.cli.installation_checks.network import CallbackCheck
 from ringback.cli.installation_checks.own_service import find_own_installation
 from ringback.cli.installation_checks.public_url import check_public_paths, check_public_url
-from ringback.cli.installation_checks.service import check_running_service, is_elsewhere
+from ringback.cli.installation_checks.service import check_running_service, check_same_database, is_elsewhere
 from ringback.cli.installation_checks.upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
 from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
 from ringback.cli.server_options import Database
@@ -80,6 +80,8 @@ def doctor(
         findings += here
         if own is None or own.is_running:
             lists_tools = not any(each.about.startswith(UPSTREAM_CHECK) for each in here)
+            if any(each.about == API_KEYS_CHECK for each in here):  # the database could be opened
+                findings += asyncio.run(check_same_database(_choose_url(settings, url), api_key, settings))
             findings += asyncio.run(
                 _check_service(settings, url, api_key, callbacks=callbacks, lists_tools=lists_tools)
             )

@@ -9,16 +9,18 @@ from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import PrintOptions, UpstreamName, client_command
 from ringback.cli.commands.upstream_logins import login, logout
 from ringback.cli.output import print_list, print_output
-from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake
+from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake, UpstreamRestart
 
 _UPSTREAM_COLUMNS: Final = (
     "name",
     "state",
+    "state_since",
     "login",
     "intake",
     "transport",
     "driver",
     "calls_in_flight",
+    "calls_waiting",
     "last_error",
     "advice",
 )
@@ -26,7 +28,8 @@ _TOOL_COLUMNS: Final = ("name", "title", "description")
 
 
 app = typer.Typer(
-    cls=ListingGroup, help="List, pause, drain, resume and reload the MCP servers behind the service, and sign in."
+    cls=ListingGroup,
+    help="List, pause, drain, resume, restart and reload the MCP servers behind the service, and sign in.",
 )
 app.command()(login)
 app.command()(logout)
@@ -78,6 +81,26 @@ def resume(upstream: UpstreamName, *, options: PrintOptions) -> None:
 def _print_intake(consequence: str, changed: UpstreamIntake) -> None:
     print_output(
         f"{changed.name} is {changed.intake}. {_describe_skip(changed.skipped) if changed.skipped else consequence}"
+    )
+
+
+@app.command()
+@client_command()
+def restart(upstream: UpstreamName, *, options: PrintOptions) -> None:
+    """End the connections to an upstream, with its command, and open them again. Needs the scope admin.
+
+    Calls that wait for its response end as unknown, unless they can be resumed. With several nodes, only the node that answers
+    does it.
+    """
+    restarted = options.run(lambda client: client.restart_upstream(upstream))
+    options.print_model(restarted, _print_restarted)
+
+
+def _print_restarted(restarted: UpstreamRestart) -> None:
+    calls = f"{restarted.calls} {'call' if restarted.calls == 1 else 'calls'}"
+    print_output(
+        f"{restarted.name} is restarted on the node that answered. Running on it: {calls}. "
+        f"See how they ended: ringback calls list --upstream {restarted.name}"
     )
 
 

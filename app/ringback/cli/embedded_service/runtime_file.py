@@ -1,5 +1,6 @@
 """Where the running service is, and what the next one keeps of it. Both files are private: they contain the API key."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +21,13 @@ class RunningService:
     url: str
     api_key: str = field(repr=False)
     pid: int
+    pid_namespace: str = ""
+    """In which the process has this id; empty if the system does not say. A container has one of its own."""
+
+    @property
+    def is_in_other_container(self) -> bool:
+        """Whether here, another process or none has its id."""
+        return self.pid_namespace not in {"", read_pid_namespace()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +43,23 @@ def read_running_service(paths: ServicePaths) -> RunningService | None:
     if not is_locked(paths.lock):
         return None
     match _read_private_object(paths.runtime):
-        case {"url": str() as url, "api_key": str() as api_key, "pid": int() as pid}:
-            return RunningService(url=url, api_key=api_key, pid=pid)
+        case {"url": str() as url, "api_key": str() as api_key, "pid": int() as pid, **members}:
+            return RunningService(
+                url=url, api_key=api_key, pid=pid, pid_namespace=str(members.get("pid_namespace", ""))
+            )
         case _:
             return None
 
 
 def write_running_service(paths: ServicePaths, running: RunningService) -> None:
-    _write_private_object(paths.runtime, {"url": running.url, "api_key": running.api_key, "pid": running.pid})
+    _write_private_object(paths.runtime, dataclasses.asdict(running))
+
+
+def read_pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def remove_runtime_file(paths: ServicePaths) -> None:

@@ -20,6 +20,7 @@ from ringback.cli.embedded_service.runtime_file import (
     KeptSettings,
     RunningService,
     read_kept_settings,
+    read_pid_namespace,
     read_running_service,
     remove_runtime_file,
     write_kept_settings,
@@ -84,6 +85,11 @@ async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
     if (running := read_running_service(paths)) is None:
         print_message("Your service does not run.")
         return
+    if running.is_in_other_container:
+        exit_with_error(
+            f"Your service runs in another container, where it is process {running.pid}. Stop it there: "
+            "ringback mcp-service --stop"
+        )
     with suppress(ProcessLookupError):  # it may end by itself at this moment
         os.kill(running.pid, signal.SIGTERM)
     ends_at = clock.monotonic() + STOP_SECONDS
@@ -110,7 +116,7 @@ def _serve_at_port(paths: ServicePaths, environment: ServiceEnvironment, setting
         write_kept_settings(paths, KeptSettings(api_key=api_key, port=urlsplit(url).port or 0))
         rotate_log_file(paths.log)
         environment.begin_to_log_faults()
-        write_running_service(paths, RunningService(url=url, api_key=api_key, pid=os.getpid()))
+        write_running_service(paths, _describe_own_process(url, api_key))
 
     read_configs = partial(environment.read_entries, is_strict=settings.strict_config)
     watch = FileWatch((paths.config, paths.environment), clock=SystemClock())  # before they are read
@@ -121,6 +127,10 @@ def _serve_at_port(paths: ServicePaths, environment: ServiceEnvironment, setting
         on_listening=publish,
         wait_for_change=watch.wait_for_change,
     )
+
+
+def _describe_own_process(url: str, api_key: str) -> RunningService:
+    return RunningService(url=url, api_key=api_key, pid=os.getpid(), pid_namespace=read_pid_namespace())
 
 
 def load_service_settings(paths: ServicePaths, *, port: int) -> Settings:

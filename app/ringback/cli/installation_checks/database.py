@@ -30,7 +30,9 @@ OVERDUE_SECONDS_MAX: Final = 300.0
 """The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
 QUEUE_AGE_SECONDS_MAX: Final = 300.0
 """As the alert rule RingbackCallsQueued (scripts/deploy/alerts.yaml)."""
-NODE_CONNECTIONS_MAX: Final = 16
+API_KEYS_CHECK: Final = "API keys"
+"""The name of the check that a database has if it can be opened."""
+NODE_CONNECTIONS_MAX: Final = 17
 """Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
 _STANDBY: Final = (
@@ -233,15 +235,17 @@ async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> 
         *await check_roles_run(store),
     ]
     if settings.auth == "off":
-        return [*found, Finding("API keys", True, "authentication is off, on this machine only")]
+        return [*found, Finding(API_KEYS_CHECK, True, "authentication is off, on this machine only")]
     if not keys and settings.oidc_issuer is None and await is_open():
-        return [*found, Finding("API keys", True, "there is none, and the running service asks for none")]
+        return [*found, Finding(API_KEYS_CHECK, True, "there is none, and the running service asks for none")]
     if not keys and settings.oidc_issuer is None:
         return [
             *found,
-            Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
+            Finding(
+                API_KEYS_CHECK, False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"
+            ),
         ]
-    return [*found, Finding("API keys", True, _count_keys(len(keys), len(principals)))]
+    return [*found, Finding(API_KEYS_CHECK, True, _count_keys(len(keys), len(principals)))]
 
 
 def _count_keys(keys: int, principals: int) -> str:

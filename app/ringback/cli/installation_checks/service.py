@@ -1,6 +1,7 @@
 """The checks of `ringback doctor` on a running service: what it says about itself."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -8,11 +9,15 @@ from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
 from ringback.cli.installation_checks.upstreams import check_listed_tools
-from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Webhook
+from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Upstream, Webhook
 from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import Unauthenticated as RingbackUnauthenticated
 from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.validation import is_loopback
-from ringback.settings import Settings
+from ringback.service_database import open_api_keys
+from ringback.settings import Settings, SettingsError
+from ringback.signing.secrets import is_well_formed_api_key
 
 _NOT_ASKED: Final = (
     "not asked: give a key with the scope admin (--api-key). Without it this command does not check the service's workers, "
@@ -58,6 +63,44 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
         *tools,
         *describe_failing_webhooks(webhooks, status.failing_webhooks),
     ]
+
+
+async def check_same_database(url: str, api_key: str | None, settings: Settings) -> list[Finding]:
+    """A fault if the service accepts an API key that the database of this environment does not have; else nothing.
+
+    Call it only for a database that can be opened. A service without authentication accepts any key.
+    """
+    if settings.auth == "off" or not api_key or not is_well_formed_api_key(api_key) or not await _accepts(url, api_key):
+        return []
+    try:
+        async with open_api_keys(settings) as keys:
+            await keys.authenticate_key(api_key)
+    except RingbackUnauthenticated:
+        detail = (
+            f"{url} accepts an API key that the database of this environment does not have, so they are two services: the "
+            "checks of the database and of the key ring say nothing about the one that runs. Name one service by "
+            "RINGBACK_DATABASE_URL (--database) and RINGBACK_URL (--url)."
+        )
+        return [Finding("one service", False, detail)]
+    except (StoreUnavailable, SettingsError):
+        return []
+    return []
+
+
+async def _accepts(url: str, api_key: str) -> bool:
+    """Whether the service knows the key, and asks for one."""
+    with suppress(ClientError):
+        async with create_client(url, None) as anonymous:
+            await anonymous.status()
+            return False
+    try:
+        async with create_client(url, api_key) as client:
+            await client.status()
+    except Forbidden:
+        return True
+    except ClientError:
+        return False
+    return True
 
 
 def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
@@ -124,10 +167,16 @@ def _check_queue(status: ServiceStatus) -> Finding:
     return describe_overdue("service deliveries", status.oldest_due_delivery_age_seconds)
 
 
+def _say_since(upstream: Upstream) -> str:
+    return f" since {upstream.state_since:%Y-%m-%d %H:%M} UTC" if upstream.state_since else ""
+
+
 def _check_upstreams(status: ServiceStatus) -> list[Finding]:
     failing = [each for each in status.upstreams if each.last_error is not None]
     found = [
-        Finding(f"service upstream {each.name}", False, f"{each.last_error}. {each.advice or ''}".rstrip())
+        Finding(
+            f"service upstream {each.name}", False, f"{each.last_error}{_say_since(each)}. {each.advice or ''}".rstrip()
+        )
         for each in failing
     ]
     closed = [

@@ -77,10 +77,11 @@ class StartedService:
         return task.done()
 
     def _describe_hung(self, running: RunningService) -> str:
+        where = " in its container" if running.is_in_other_container else ""
         return (
             f"Your service (process {running.pid}) runs but has not responded for {SILENCE_SECONDS + PROBE_SECONDS:g} s. "
-            f"Its log: {self._starter.log_path}. If it stays so, end it: kill -9 {running.pid}. The next request starts it "
-            "again."
+            f"Its log: {self._starter.log_path}. If it stays so, end it{where}: kill -9 {running.pid}. The next request "
+            "starts it again."
         )
 
 

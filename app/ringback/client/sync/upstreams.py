@@ -30,6 +30,13 @@ class SyncUpstreamMethods(SyncMethods):
         """Accept and run calls of the upstream again. Needs the scope `admin`."""
         return self._loop_thread.run(self._client.resume_upstream(upstream))
 
+    def restart_upstream(self, upstream: str) -> upstream_models.UpstreamRestart:
+        """End the connections of the node that answers to the upstream, and open them again. Needs the scope `admin`.
+
+        Calls that wait for its response end as `unknown`, unless they can be resumed.
+        """
+        return self._loop_thread.run(self._client.restart_upstream(upstream))
+
     def reload_upstreams(self) -> upstream_models.Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 

@@ -310,7 +310,12 @@ class Insights:
 
 
 def _with_totals(own: UpstreamInfo, total: UpstreamInfo) -> UpstreamInfo:
-    return replace(own, connections=total.connections, calls_in_flight=total.calls_in_flight)
+    return replace(
+        own,
+        connections=total.connections,
+        calls_in_flight=total.calls_in_flight,
+        calls_waiting=total.calls_waiting,
+    )
 
 
 def _with_login_advice(info: UpstreamInfo, login: LoginState) -> UpstreamInfo:

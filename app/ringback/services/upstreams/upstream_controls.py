@@ -72,9 +72,7 @@ class UpstreamControls:
 
     def find_skipped(self, upstream: str) -> SkippedUpstream | None:
         """The entry of the configuration that would have this name and is not served."""
-        if self._catalog.has_upstream(upstream):
-            return None
-        return next((each for each in self._catalog.list_skipped() if each.name == upstream), None)
+        return find_skipped(self._catalog, upstream)
 
     async def read_intakes(self) -> Mapping[str, UpstreamIntake]:
         """The upstreams that are not open."""
@@ -119,12 +117,23 @@ class UpstreamControls:
 
     async def _require_upstream(self, caller: Caller, upstream: str) -> None:
         is_known = self._catalog.has_upstream(upstream) or upstream in await self.read_intakes()
-        if is_known and caller.may_use_upstream(upstream):
-            return
-        if caller.may_use_upstream(upstream) and (skipped := self.find_skipped(upstream)) is not None:
-            raise NotFound(skipped.describe())
-        raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+        if not (is_known and caller.may_use_upstream(upstream)):
+            raise make_not_found(self._catalog, caller, upstream)
 
     def _remember(self, controls: Sequence[UpstreamControl]) -> None:
         self._intakes = {each.upstream: each.intake for each in controls}
         self._reread_at = self._clock.monotonic() + REREAD_SECONDS
+
+
+def find_skipped(catalog: ToolCatalog, upstream: str) -> SkippedUpstream | None:
+    """The entry of the configuration that would have this name and is not served."""
+    if catalog.has_upstream(upstream):
+        return None
+    return next((each for each in catalog.list_skipped() if each.name == upstream), None)
+
+
+def make_not_found(catalog: ToolCatalog, caller: Caller, upstream: str) -> NotFound:
+    """The error for an upstream that is not served, or that the caller's key may not use."""
+    if caller.may_use_upstream(upstream) and (skipped := find_skipped(catalog, upstream)) is not None:
+        return NotFound(skipped.describe())
+    return NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")

@@ -127,13 +127,21 @@ class UpstreamToolCatalog:
         """Of each open connection, by whether the list is the one for calls that accept input."""
 
     def list_upstreams(self, principal: Principal | None = None) -> Sequence[UpstreamInfo]:
-        draining_calls = Counter[str]()
+        draining_calls, draining_waits = Counter[str](), Counter[str]()
         for connection in self._draining:
             if principal is None or connection.owner in {SHARED_OWNER, principal}:
                 info = connection.get_info()
                 draining_calls[info.name] += info.calls_in_flight
+                draining_waits[info.name] += info.calls_waiting
         infos = [self._connections.get_info(name, principal) for name in self._connections.list_names()]
-        return [replace(info, calls_in_flight=info.calls_in_flight + draining_calls[info.name]) for info in infos]
+        return [
+            replace(
+                info,
+                calls_in_flight=info.calls_in_flight + draining_calls[info.name],
+                calls_waiting=info.calls_waiting + draining_waits[info.name],
+            )
+            for info in infos
+        ]
 
     def has_upstream(self, upstream: str) -> bool:
         return upstream in self._connections

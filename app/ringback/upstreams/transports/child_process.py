@@ -124,6 +124,12 @@ class ChildProcess:
         """Kill the child at once. `stop` ends its descendants."""
         _signal_group(self._process, signal.SIGKILL)
 
+    async def end(self) -> None:
+        """End the child, by force if it does not end by itself. `stop` ends its descendants."""
+        _signal_group(self._process, signal.SIGTERM)
+        if not await _poll_until(_get_deadline(), self._has_exited):
+            self.kill()
+
     async def stop(self) -> None:
         """Stop the child and its descendants in bounded time: end of input, SIGTERM, SIGKILL."""
         self.stdin.close()

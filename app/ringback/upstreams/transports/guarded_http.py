@@ -29,6 +29,7 @@ from ringback.protocol.http_failures import (
     CONNECT_TIMEOUT_SECONDS,
     MESSAGE,
     REFUSAL_BYTES_MAX,
+    SESSION_DOUBTED,
     WRITE_TIMEOUT_SECONDS,
     error_response,
     find_refusal,
@@ -268,20 +269,20 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         decoded = await decode_messages(body)
         read = _find_response(decoded, request_id)
         if isinstance(read, UndecodedMessage):
-            self._faults.increment(Fault.UNREADABLE)
-            return _invalid_response(response)
+            return find_refusal(request, response, method, body) or self._refuse_unreadable(response)
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
         match read.message:
             case JSONRPCError():
                 if (refusal := find_refusal(request, response, method, body)) is not None:
                     return refusal
+                doubts = _doubts_session(request, response)
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
                     headers=_kept_headers(response),
                     content=_message_bytes(read, body),
-                    extensions={MESSAGE: read.message},
+                    extensions={MESSAGE: read.message, SESSION_DOUBTED: doubts},
                 )
             case JSONRPCResponse() as message if response.is_success and _is_response_to(message, request_id):
                 content = None if DIRECT_REQUEST in request.extensions else _message_bytes(read, body)
@@ -290,6 +291,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 is_unmatched = isinstance(message, JSONRPCResponse) and response.is_success
                 self._faults.increment(Fault.UNMATCHED if is_unmatched else Fault.UNREADABLE)
                 return _invalid_response(response)
+
+    def _refuse_unreadable(self, response: httpx2.Response) -> httpx2.Response:
+        self._faults.increment(Fault.UNREADABLE)
+        return _invalid_response(response)
 
     def _make_json_response(
         self, response: httpx2.Response, message: JSONRPCResponse, body: bytes | None
@@ -312,6 +317,11 @@ async def _find_rejection(request: httpx2.Request, response: httpx2.Response, me
         return None
     body = await read_bounded(response, REFUSAL_BYTES_MAX)
     return None if body is None else find_refusal(request, response, method, body)
+
+
+def _doubts_session(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """By the specification, 404 says that the session has ended, also if the body is the answer to the request."""
+    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
