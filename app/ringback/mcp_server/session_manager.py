@@ -130,7 +130,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await self._handle_request(scope, receive, send)
         elif session_id is None:
             require_opening_request(scope)
-            await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
+            await self._sessions.require_session_quota(get_request_caller(scope), self._endpoint.path, self._activity)
             await self._handle_request(scope, receive, omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)

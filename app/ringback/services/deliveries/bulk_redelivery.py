@@ -138,7 +138,8 @@ class BulkRedeliveries:
     ) -> int | None:
         """Send the deliveries again and count them in `sent`. Return the number of skipped ones.
 
-        None if the quota of deliveries had no room for all of them. The rest can be sent by another request from this page on.
+        None if the quota of deliveries was used up before all of them were sent. Another request can send the rest, from
+        this page on.
         """
         left, skipped = list(page), 0
         while left:
@@ -156,7 +157,7 @@ class BulkRedeliveries:
         self, caller: Caller, wanted: Sequence[Delivery], *, is_first: bool, dry_run: bool
     ) -> "_Batch | None":
         async def replay(tx: Transaction) -> _Batch | None:
-            if not dry_run and not await self._quotas.has_delivery_room(tx, caller.principal):
+            if not dry_run and not await self._quotas.has_free_delivery_quota(tx, caller.principal):
                 return None
             found = await tx.webhooks.get_many({each.webhook_id for each in wanted}, lock=not dry_run)
             batch = await self._replay(tx, list(_enabled(found)), wanted, dry_run=dry_run)

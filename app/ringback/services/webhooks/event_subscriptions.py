@@ -155,7 +155,7 @@ class EventSubscriptions:
                 is_first = False
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
-        """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
+        """Whether the subscription is live; raises `QuotaExceeded` if it is not and another one would exceed the quota."""
         webhook, subscription = await tx.webhooks.get(wanted.id), await tx.subscriptions.get(wanted.id)
         if is_live_subscription(webhook, subscription, tx.now()):
             return True
