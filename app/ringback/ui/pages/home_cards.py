@@ -1,4 +1,4 @@
-"""The numbers of the first page: what is open now, and which of it needs someone."""
+"""The numbers of the first page: what is open now, and which of it needs a person."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
