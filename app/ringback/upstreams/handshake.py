@@ -23,7 +23,7 @@ from ringback.protocol.errors import (
     RequestNotSent,
     ResponseLost,
     UpstreamError,
-    UpstreamFailed,
+    UpstreamServerError,
     UpstreamUnavailable,
 )
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
@@ -245,7 +245,7 @@ def _is_failing(failure: RequestFailed) -> bool:
     """Whether the upstream has failed to respond to the probe, and has not said that it does not know it."""
     if isinstance(failure, UpstreamError):
         return failure.error.get("code") == mcp_types.INTERNAL_ERROR
-    return isinstance(failure, ResponseLost | UpstreamFailed | UpstreamUnavailable)
+    return isinstance(failure, ResponseLost | UpstreamServerError | UpstreamUnavailable)
 
 
 async def _wait_for_stream(transport: LegacySessionTransport) -> None:
