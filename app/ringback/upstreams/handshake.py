@@ -162,7 +162,7 @@ async def _enter_transport(
     direct = DirectPosts(transport, config.url)
     client = make_http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
     await stack.enter_async_context(client)
-    direct.use(client)
+    direct.use_client(client)
     opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
     return await stack.enter_async_context(opened), transport, None, direct
 

@@ -228,7 +228,7 @@ class DeliveryReplays:
             require_enabled(webhook)
             if delivery.event_id is None:
                 raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
-            await self._requested_deliveries.lock(tx, webhook)
+            await self._requested_deliveries.lock_log(tx, webhook)
             found = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
             if not found:
                 raise NotFound("This delivery was erased in the meantime.")
@@ -266,7 +266,7 @@ class DeliveryReplays:
         require_enabled(webhook)
         if is_first:
             await record_own_change(tx, caller, "replay_webhook", webhook.id)
-        await self._requested_deliveries.lock(tx, webhook)
+        await self._requested_deliveries.lock_log(tx, webhook)
         if not await self._quotas.has_free_delivery_quota(tx, caller.principal):
             return None
         batch = await source.read_batch(tx, webhook, limit=limit)

@@ -104,7 +104,7 @@ class UpstreamEventRecorder:
                             self._saved.pop(ended, None)
                             self._gap_recorded_at.pop(ended, None)
                             self._pending_gaps.discard(ended)
-                            self._full_logs.forget(ended)
+                            self._full_logs.forget_demand(ended)
                         for followed in wanted - tasks.keys():
                             tasks[followed] = group.create_task((await self._make_following(followed)).run())
                     except StoreUnavailable:
@@ -116,7 +116,7 @@ class UpstreamEventRecorder:
         self._saved.clear()
         self._gap_recorded_at.clear()
         self._pending_gaps.clear()
-        self._full_logs.forget()
+        self._full_logs.forget_demand()
 
     async def _make_following(self, followed: FollowedEvents) -> Following:
         known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))

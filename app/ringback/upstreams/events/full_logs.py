@@ -50,7 +50,7 @@ class FullLogs:
         self._recheck_at: dict[tuple[FollowedEvents, Principal], float] = {}
         """When the quota is read again, for each log that loses the events of a following."""
 
-    def forget(self, followed: FollowedEvents | None = None) -> None:
+    def forget_demand(self, followed: FollowedEvents | None = None) -> None:
         """No client demands these events any more; None: another node may have followed all of them meanwhile."""
         for key in [key for key in self._recheck_at if followed in {None, key[0]}]:
             del self._recheck_at[key]
