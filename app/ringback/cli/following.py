@@ -139,7 +139,7 @@ class _ProgressDisplay:
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - a call that ends at once has no bar
-        from rich.progress import (  # noqa: PLC0415
+        from rich.progress import (  # noqa: PLC0415 - the same
             BarColumn,
             Progress,
             SpinnerColumn,

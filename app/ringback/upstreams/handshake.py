@@ -197,7 +197,7 @@ async def _begin_session(
 
 async def _reject_elicitation(
     context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
-    params: mcp_types.ElicitRequestParams,  # noqa: ARG001
+    params: mcp_types.ElicitRequestParams,  # noqa: ARG001 - as above
 ) -> mcp_types.ErrorData:
     """Makes the SDK declare elicitation. `SessionDispatcher` handles every elicitation before it gets here."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="No call accepts an elicitation now.")

@@ -262,7 +262,7 @@ def probe_death_signal_prefix() -> tuple[str, ...]:
 def _is_usable_prefix(prefix: tuple[str, ...]) -> bool:
     """Run the prefix once: the `setpriv` of Busybox has no parent-death signal, and a sandbox may reject the system call."""
     try:
-        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603 - a fixed command
     except (OSError, subprocess.TimeoutExpired):
         return False
     return tried.returncode == 0
