@@ -5,7 +5,7 @@
     GET  /login/callback/{upstream}     cookie and state name one login ▸ it is completed
     GET  /login/{upstream}/client.json  Ringback's client id metadata document; for every name, too
 
-Somebody could send a victim a link to the authorization server whose login belongs to himself. Here a login belongs to the
+An attacker could send a victim a link to the authorization server whose login belongs to himself. Here a login belongs to the
 owner of the key that was entered in the browser that completes it, and the form accepts nothing that another site posts. Pages
 need no script, load nothing, and never show a text of a server.
 """

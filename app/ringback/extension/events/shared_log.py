@@ -79,7 +79,7 @@ class Audience:
         return found
 
     async def load_subscriptions(self, tx: Transaction, event_name: str) -> None:
-        """Read all subscriptions of the type, once in the life of the process."""
+        """Read all subscriptions of the type, once in each process."""
         if event_name in self.index.loaded or self.types.get(event_name) is None:
             return
         for subscription_id in await tx.subscriptions.list_of_event(event_name, limit=SUBSCRIPTIONS_OF_TYPE_MAX):

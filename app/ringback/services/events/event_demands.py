@@ -1,4 +1,4 @@
-"""Stores a principal's demand for events that are recorded only while somebody wants them.
+"""Stores a principal's demand for events that are recorded only while a client demands them.
 
     event_types       demands for the events of upstreams
     change_demands    demands for changes of upstreams
