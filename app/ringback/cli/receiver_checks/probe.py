@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.cli.unread_headers import refuse_cookies, remove_location
+from ringback.cli.http_clients import refuse_cookies, remove_location
 from ringback.client.arguments import is_on_this_machine
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 
 from ringback.cli.check_report import CheckResult, describe_url, violated
+from ringback.cli.http_clients import refuse_cookies
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import (
     FAILED_REQUEST,
@@ -26,7 +27,6 @@ from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnect
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckTimeouts, EventChoice, ServerUnderTest, list_catalog
-from ringback.cli.unread_headers import refuse_cookies
 from ringback.client.arguments import is_on_this_machine
 
 CASE_SECONDS: Final = 180.0
