@@ -347,7 +347,7 @@ class DeliveryLeasing:
     def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)
         if position:
-            self._order_key_cursors[webhook_id] = position  # behind all others
+            self._order_key_cursors[webhook_id] = position  # the last that is dropped
             if len(self._order_key_cursors) > PLACES_MAX:
                 del self._order_key_cursors[next(iter(self._order_key_cursors))]
 
