@@ -24,7 +24,7 @@ _FORBIDDEN: Final = f"{_SUBSCRIPTION_CHALLENGES}a_caller_without_the_scope_or_th
 _REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_learn_that_it_does_not_exist"
 _REMOVED_PUSH: Final = f"{_ENDPOINT}a_subscription_that_ends_is_terminated_with_its_error"
 _MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported"
-_REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_tells_their_receivers"
+_REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_notifies_their_receivers"
 _GATEWAY_CHECKS: Final = f"{_GATEWAY}checks.py::test_the_gateway_passes_every_check_of_a_server_with_events"
 
 _FOLLOWING: Final = "unit/upstreams/test_following.py::test_"

@@ -37,7 +37,7 @@ Three rules carry everything:
     schemas/      the JSON forms that REST, MCP and the extension share
     upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
     storage/      the column codec, the rows, and the SQL of the SQLite and the PostgreSQL store
-    services/     the use cases, in rooms by noun: calls, webhooks, events, deliveries, logins, access, limits, …
+    services/     the use cases, in packages by noun: calls, webhooks, events, deliveries, logins, access, limits, …
     notifier/     records events, fans them out and delivers them
     telemetry/    log lines, traces and their metrics
     leadership    gives a duty to one node at a time

@@ -60,7 +60,7 @@ clients that start calls all the time: one attempt in each turn gives a 202 of 1
 service, four give 23 ms and 0.9 times, and thirty-two 36 ms and 0.75 times."""
 STARTS_SECONDS: Final = 1.0
 RELEASE_BATCH_MAX: Final = 16
-"""Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms of CPU time, and take about 30 ms."""
+"""Pieces that begin at once after a long turn of the event loop: 16 compensate for 80 ms of CPU time, and take about 30 ms."""
 
 
 class Admission:

@@ -46,7 +46,7 @@ class Leadership:
             try:
                 while not stop.is_set():
                     if await self._acquire():
-                        await self._run_until(work, wait_first(stop.wait(), self._hold()))
+                        await self._run_until(work, wait_first(stop.wait(), self._hold_lease()))
                     else:
                         await wait_first(stop.wait(), waiter.wait(EXTEND_SECONDS))
             finally:
@@ -66,7 +66,7 @@ class Leadership:
         finally:
             await end_tasks((working, ending))
 
-    async def _hold(self) -> None:
+    async def _hold_lease(self) -> None:
         """Return when the lease is lost, or cannot be trusted any more."""
         while (remaining := self._trusted_until - self._clock.monotonic()) > 0:
             await self._clock.sleep(min(EXTEND_SECONDS, remaining))

@@ -24,10 +24,9 @@ from mcp import Client
 
 from ringback.bootstrap import Environment, open_application
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
-from ringback.domain.signals import Signals
 from ringback.server import SWITCH_SECONDS, build_http_server, exempt_startup_objects_from_garbage_collection
 from ringback.settings import Settings
+from ringback.storage.store_wrapper import StoreWrapper
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from scripts.benchmarks.measurement import (
     Json,
@@ -50,47 +49,31 @@ START_SECONDS: Final = 60.0
 T = TypeVar("T")
 
 
-class TimedStore:
+class TimedStore(StoreWrapper):
     """A store that times each unit of work, with the wait for its commit."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self.writes: list[float] = []
         self.reads: list[float] = []
 
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    @property
-    def is_exclusive(self) -> bool:
-        return self._store.is_exclusive
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._time_write(self._store.write(work))
-
-    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._time_write(self._store.write_for(principal, work))
-
-    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._time_write(self._store.write_heartbeat(work))
-
-    async def _time_write(self, write: Awaitable[T]) -> T:
+    async def _run_write(
+        self,
+        write: Callable[[Callable[[Transaction], Awaitable[T]]], Awaitable[T]],
+        work: Callable[[Transaction], Awaitable[T]],
+    ) -> T:
         began = time.monotonic()
         try:
-            return await write
+            return await write(work)
         finally:
             self.writes.append(time.monotonic() - began)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         began = time.monotonic()
         try:
-            return await self._store.read(work)
+            return await super().read(work)
         finally:
             self.reads.append(time.monotonic() - began)
-
-    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, work)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -12,10 +11,9 @@ from ringback.bootstrap import Environment
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
-from ringback.domain.signals import Signals
 from ringback.server import serve
 from ringback.settings import load_settings
+from ringback.storage.store_wrapper import StoreWrapper
 from ringback.upstreams.config import parse_upstream_option
 from scripts.chaos_runs.plan import KillPoint
 from tests.support.short_leases import shorten_leases
@@ -27,41 +25,18 @@ KILLED: Final = b"chaos.killed\n"
 """The last line in the log of a service that has reached its step."""
 
 
-class KillPointStore:
+class KillPointStore(StoreWrapper):
     """A store that counts executions of one unit of work, and sends its own process a signal at the n-th."""
 
     def __init__(self, store: Store, step: KillPoint) -> None:
-        self._store = store
+        super().__init__(store)
         self._step = step
         self._left = step.nth
 
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    @property
-    def is_exclusive(self) -> bool:
-        return self._store.is_exclusive
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(work)
-
-    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, work)
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._run_counted(work, self._store.write)
-
-    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._run_counted(work, partial(self._store.write_for, principal))
-
-    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._run_counted(work, self._store.write_heartbeat)
-
-    async def _run_counted(
+    async def _run_write(
         self,
-        work: Callable[[Transaction], Awaitable[T]],
         write: Callable[[Callable[[Transaction], Awaitable[T]]], Awaitable[T]],
+        work: Callable[[Transaction], Awaitable[T]],
     ) -> T:
         here = getattr(work, "__qualname__", "").startswith(self._step.unit)
         if here and not self._step.after:

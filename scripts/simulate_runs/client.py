@@ -299,7 +299,7 @@ class Clients:
                 return
 
     async def try_tokens(self) -> None:
-        """Resume one call with its token, as its owner and as somebody else."""
+        """Resume one call with its token, as its owner and as another principal."""
         kept = (planned for planned in self._plan.calls if not self._history.may_be_erased(planned))
         acknowledged = ((planned, self._history.call(planned.key)) for planned in kept)
         planned, seen = next((pair for pair in acknowledged if pair[1].call_ids), (None, None))
@@ -312,7 +312,7 @@ class Clients:
             self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
         with suppress(NotFound):
             await self._requester.repeat(lambda node: node.services.call_resumption.resume_call(foreign, token))
-            self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
+            self._history.wide_tokens.append(f"the token of {planned.key} works for another principal")
 
     # -- requests --
 

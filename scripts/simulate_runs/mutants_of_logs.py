@@ -38,7 +38,7 @@ def _publish_after_response() -> Sequence[Patch]:
 
 def _stay_deaf() -> Sequence[Patch]:
     def notify_nobody(_self: Any) -> None:
-        """The node listens again, and nobody learns that notifications were lost."""
+        """The node listens again, and no waiter learns that notifications were lost."""
 
     return [(LocalSignals, "notify_all", notify_nobody)]
 

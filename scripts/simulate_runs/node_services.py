@@ -65,7 +65,7 @@ class OpenCatalog:
 
 
 class _NoLogins:
-    """The authorization servers of a simulation revoke tokens without a request. Nobody signs in on their pages."""
+    """The authorization servers of a simulation revoke tokens without a request. No user signs in on their pages."""
 
     async def revoke_tokens(self, tokens: Any) -> None:
         """Nothing is sent."""

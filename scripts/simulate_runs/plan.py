@@ -190,7 +190,7 @@ class PlannedAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLogin:
-    """An upstream that refuses calls until somebody signs in. The tokens are shared, or each principal has its own."""
+    """An upstream that refuses calls until a user signs in. The tokens are shared, or each principal has its own."""
 
     upstream: UpstreamKind
     at_seconds: float

@@ -72,7 +72,7 @@ class Publishers:
     # -- keys --
 
     async def _create_key(self, planned: PlannedPublisher) -> tuple[str, str]:
-        """A lost response leaves a key that nobody has."""
+        """A lost response leaves a key that no client has."""
 
         async def create(node: Node) -> tuple[str, str]:
             key, text = await node.services.api_keys.create_key(

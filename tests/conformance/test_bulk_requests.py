@@ -1,60 +1,31 @@
 """Bulk requests of one principal run one after the other, and its other requests keep to its share of the connections."""
 
 import asyncio
-from datetime import timedelta
 from typing import Final
 
 import pytest
 
-from ringback.domain.call import CallStatus
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
 from ringback.domain.erasure import Erasure
 from ringback.domain.errors import QuotaExceeded
-from ringback.domain.ports import Transaction
-from ringback.domain.webhook import Webhook
 from ringback.services.calls.cancellation import BulkCancellation
 from ringback.services.deliveries.bulk_redelivery import BulkRedelivery
-from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
-from tests.support.builders import make_call, make_delivery, make_event
+from tests.support.builders import make_call
 from tests.support.clock import FakeClock
+from tests.support.dead_deliveries import insert_dead_delivery
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, Node, Nodes
 from tests.support.limits import WAIT_SECONDS
 
 pytestmark = pytest.mark.postgres_only
 
-URL: Final = "http://127.0.0.1:1/callback"
 AT_ONCE: Final = 8
 """Requests, as many as a node has writing connections."""
 SERVICE_CONNECTIONS: Final = 3
 """Writing connections that units of the service itself may use. A principal may use one more."""
-
-
-async def insert_dead_delivery(nodes: Nodes, clock: FakeClock) -> Webhook:
-    webhook = (await nodes.first.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))).webhook
-    call = make_call(principal=ALICE, status=CallStatus.COMPLETED)
-
-    async def insert(tx: Transaction) -> None:
-        await tx.calls.insert(call)
-        seq, _ = await tx.events.reserve_places(ALICE, 1)
-        event = make_event(principal=ALICE, seq=seq, call_id=call.id)
-        await tx.events.insert([event])
-        delivery = make_delivery(
-            webhook_id=webhook.id,
-            principal=ALICE,
-            call_id=call.id,
-            event_id=event.id,
-            seq=seq,
-            state=DeliveryState.DEAD,
-            created_at=clock.now() - timedelta(seconds=5),
-        )
-        await tx.deliveries.insert([delivery])
-
-    await nodes.first.store.write(insert)
-    return webhook
 
 
 async def redeliver(node: Node) -> BulkRedelivery:
@@ -79,7 +50,7 @@ async def require_free_connection(node: Node) -> None:
 async def test_while_a_bulk_request_waits_for_a_row_the_principals_other_bulk_requests_are_refused(
     nodes: Nodes, clock: FakeClock
 ) -> None:
-    webhook = await insert_dead_delivery(nodes, clock)
+    webhook, _ = await insert_dead_delivery(nodes, clock)
 
     async with held(nodes, lambda tx: tx.webhooks.get(webhook.id)):
         first = asyncio.create_task(redeliver(nodes.second))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallStatus
+from ringback.domain.call import CallStatus
 from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
@@ -32,36 +32,12 @@ from tests.support.builders import (
 )
 from tests.support.clock import START, FakeClock
 from tests.support.databases import query_rows
+from tests.support.dead_deliveries import URL, insert_dead_delivery
 from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import CALLER, Node, Nodes
 from tests.support.stored_work import COMPLETED_RESULT
 
-URL = "http://127.0.0.1:1/callback"
 REPORT = CallReport(key="one", upstream="git", tool="git_log")
-
-
-async def insert_dead_delivery(nodes: Nodes, clock: FakeClock) -> tuple[Webhook, Call]:
-    webhook = (await nodes.first.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))).webhook
-    call = make_call(principal=ALICE, status=CallStatus.COMPLETED)
-
-    async def insert(tx: Transaction) -> None:
-        await tx.calls.insert(call)
-        seq = await tx.events.reserve_seqs(ALICE, 1)
-        event = make_event(principal=ALICE, seq=seq, call_id=call.id)
-        await tx.events.insert([event])
-        delivery = make_delivery(
-            webhook_id=webhook.id,
-            principal=ALICE,
-            call_id=call.id,
-            event_id=event.id,
-            seq=seq,
-            state=DeliveryState.DEAD,
-            created_at=clock.now() - timedelta(seconds=5),
-        )
-        await tx.deliveries.insert([delivery])
-
-    await nodes.first.store.write(insert)
-    return webhook, call
 
 
 async def redeliver_all(node: Node, webhook: Webhook) -> None:

@@ -137,7 +137,7 @@ async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_deman
 
 
 @pytest.mark.parametrize("is_removed", [True, False])
-async def test_every_reader_with_an_older_cursor_learns_that_nobody_demanded_the_events_for_a_time(
+async def test_every_reader_with_an_older_cursor_learns_that_no_client_demanded_the_events_for_a_time(
     nodes: Nodes, clock: FakeClock, *, is_removed: bool
 ) -> None:
     node = nodes.first
@@ -169,7 +169,7 @@ async def test_a_demand_that_begins_with_an_empty_log_adds_nothing_to_it(nodes: 
 
 
 @pytest.mark.parametrize("has_cursor", [True, False])
-async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstreams_events_meanwhile(
+async def test_a_subscription_that_had_lapsed_says_that_no_client_demanded_an_upstreams_events_meanwhile(
     nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, has_cursor: bool
 ) -> None:
     async def find_event_type(*_: Any) -> EventType:
@@ -195,7 +195,7 @@ async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstr
     assert answers == [False, False, True]
 
 
-async def test_a_subscription_to_changes_says_that_nobody_demanded_them_before(
+async def test_a_subscription_to_changes_says_that_no_client_demanded_them_before(
     nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def has_upstream(*_: Any) -> bool:

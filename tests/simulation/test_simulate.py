@@ -250,14 +250,14 @@ def test_only_the_receiver_of_a_webhook_excuses_a_delivery_that_is_dead_too_earl
     assert not _descriptions(replace(result, plan=own_receiver_gone, records=records), Rule.LOST_EVENTS)
 
 
-def test_a_webhook_hears_of_an_end_once_where_nothing_goes_wrong(empty: EmptyDatabase) -> None:
+def test_a_webhook_receives_an_end_once_where_nothing_goes_wrong(empty: EmptyDatabase) -> None:
     result = run_plan(QUIET, empty)
     result.history.callbacks.append(result.history.callbacks[0])
 
     assert len(_descriptions(result, Rule.SECOND_EVENTS)) == 1
 
 
-def test_a_webhook_never_hears_of_two_ends_of_a_call(empty: EmptyDatabase) -> None:
+def test_a_webhook_never_receives_two_ends_of_a_call(empty: EmptyDatabase) -> None:
     result = run_plan(QUIET, empty)
     result.history.disturb("a fault")
     result.history.callbacks.append(replace(result.history.callbacks[0], message_id="evt_second"))

@@ -24,7 +24,7 @@ from ringback.cli.stdio_bridge.bridge import StdioBridge
 from ringback.cli.stdio_bridge.client_output import ClientOutput
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.endpoint import EndpointConfig, ServiceEndpoint
-from ringback.cli.stdio_bridge.retries import Patience
+from ringback.cli.stdio_bridge.retries import RetryLimits
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -168,13 +168,13 @@ class ScriptedService(httpx2.AsyncBaseTransport):
 
 
 class BridgeStage:
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, limits: RetryLimits) -> None:
         self.service = ScriptedService()
         self.clock = FakeClock()
         self.received: list[dict[str, Any]] = []
         """Messages to the client."""
         endpoint = ServiceEndpoint(EndpointConfig(url=BRIDGE_URL, api_key="rbk_1"), self.service)
-        connection = ServiceConnection(endpoint, clock=self.clock, patience=patience)
+        connection = ServiceConnection(endpoint, clock=self.clock, limits=limits)
         self.bridge = StdioBridge(connection, ClientOutput(self._receive))
 
     async def _receive(self, message: JSONRPCMessage) -> None:
@@ -216,8 +216,8 @@ class BridgeStage:
 
 
 @asynccontextmanager
-async def running_bridge(patience: Patience | None = None) -> AsyncGenerator[BridgeStage]:
-    stage = BridgeStage(patience or Patience())
+async def running_bridge(limits: RetryLimits | None = None) -> AsyncGenerator[BridgeStage]:
+    stage = BridgeStage(limits or RetryLimits())
     try:
         yield stage
     finally:

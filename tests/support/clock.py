@@ -139,11 +139,11 @@ class WallClockSteps(SystemClock):
         self.pass_time(for_seconds)
         self._suspended_milliseconds += round(for_seconds * 1000)
 
-    async def follow(
+    async def follow_wall_clock(
         self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
     ) -> bool:
         if self._follows_database:
-            return await super().follow(read_wall, find_ahead=find_ahead)
+            return await super().follow_wall_clock(read_wall, find_ahead=find_ahead)
         await read_wall()  # shows that the connection works
         return True
 

@@ -186,7 +186,7 @@ def _build_parts(
         attended_calls=attended_calls,
         measurements=measurements,
         result_retention_seconds=RETENTION_SECONDS,
-        progress_room=quotas,
+        progress_quota=quotas,
     )
     return ServiceParts(
         store=store,

@@ -13,8 +13,8 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.signals import Signals
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage import store_wrapper
 from ringback.storage.open import open_store
 from tests.support.databases import database_url
 
@@ -34,31 +34,10 @@ FOREVER: Final = sys.maxsize
 """The number of failures of a disk that stays full until the test changes it."""
 
 
-class StoreWrapper:
-    """A store around another, which changes nothing by itself."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    @property
-    def is_exclusive(self) -> bool:
-        return self._store.is_exclusive
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(work)
-
-    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, work)
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write(work)
+class StoreWrapper(store_wrapper.StoreWrapper):
+    """A store around another, which changes nothing by itself. All its writes go through `write`."""
 
     async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Through `write`, which is what wrappers change."""
         del principal
         return await self.write(work)
 

@@ -52,7 +52,7 @@ async def test_a_cut_connection_ends_on_both_sides() -> None:
         await asyncio.wait_for(peer.closed.acquire(), WAIT_SECONDS)
 
 
-async def test_a_stranded_client_hears_nothing_while_the_server_sees_the_end() -> None:
+async def test_a_stranded_client_gets_nothing_while_the_server_sees_the_end() -> None:
     async with connected() as (proxy, peer, reader, writer):
         proxy.strand_clients()
 

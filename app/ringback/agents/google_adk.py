@@ -90,11 +90,11 @@ class RingbackToolset(BaseToolset):
         """The upstream's tools, read once."""
         del readonly_context
         if self._tools is None:
-            self._tools = [_RingbackTool(self._calls, tool) for tool in await self._calls.list_tools(self._names)]
+            self._tools = [_AdkTool(self._calls, tool) for tool in await self._calls.list_tools(self._names)]
         return self._tools
 
 
-class _RingbackTool(BaseTool):
+class _AdkTool(BaseTool):
     def __init__(self, calls: AgentCalls, tool: Tool) -> None:
         super().__init__(name=tool.name, description=tool.description or "", is_long_running=True)
         self._calls = calls

@@ -156,7 +156,7 @@ def _build_config(thread_id: str, config: RunnableConfig | None) -> RunnableConf
 # -- park --
 
 
-class _RingbackTool(StructuredTool):
+class _LangGraphTool(StructuredTool):
     """Passes all arguments on. `StructuredTool` loses those with the names `config` and `run_manager`."""
 
     async def _arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +179,7 @@ def _build_tool(client: RingbackClient, calls: AgentCalls, tool: Tool) -> BaseTo
             raise ToolException(str(refusal)) from refusal
         return _to_content_and_artifact(state)
 
-    return _RingbackTool(
+    return _LangGraphTool(
         name=tool.name,
         description=tool.description or tool.title or tool.name,
         args_schema={"properties": {}, **tool.input_schema},

@@ -166,8 +166,8 @@ def create_operations_app(
     *,
     config: ApiConfig,
     mcp: ASGIApp | None = None,  # noqa: ARG001 - as `create_app`
-    login_pages: LoginPageConfig | None = None,  # noqa: ARG001
-    ui_routes: Sequence[BaseRoute] = (),  # noqa: ARG001
+    login_pages: LoginPageConfig | None = None,  # noqa: ARG001 - as `create_app`
+    ui_routes: Sequence[BaseRoute] = (),  # noqa: ARG001 - as `create_app`
     tracer: Tracer | None = None,
 ) -> FastAPI:
     """Health, readiness and metrics only: for a node without the role `api`."""

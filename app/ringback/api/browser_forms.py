@@ -18,7 +18,7 @@ from ringback.domain.rate_limiter import RateLimit, RateLimiter
 KEY_FORM_BYTES_MAX: Final = 32 * 1024
 """A key has some fifty characters, an access token some thousand."""
 KEY_FORM_FIELDS_MAX: Final = 10
-GUESS_RATE: Final = RateLimit(per_second=10 / 60, burst=10)
+WRONG_KEY_RATE: Final = RateLimit(per_second=10 / 60, burst=10)
 """Wrong keys of one address (IPv6: one /64). A key has 192 random bits, so the limit only keeps the log readable."""
 
 
@@ -51,21 +51,21 @@ async def read_form_fields(
         raise InvalidRequest("The form cannot be read. Open the page again and repeat it.") from None
 
 
-class KeyGuesses:
-    """Authenticates the keys that people enter. Wrong keys of one address are limited."""
+class KeyAttemptLimiter:
+    """Authenticates the keys that people enter in forms, and limits the wrong ones of each address."""
 
     def __init__(self, authenticator: Authenticator, *, clock: Clock) -> None:
         self._authenticator = authenticator
         self._clock = clock
-        self._guesses: RateLimiter[str] = RateLimiter()
+        self._wrong_keys: RateLimiter[str] = RateLimiter()
 
     async def authenticate(self, request: Request, key: str | None) -> Caller:
         """The caller with this key. Raises `Unauthenticated`, or `QuotaExceeded` after too many wrong keys.
 
-        A key that the store or the issuer cannot judge during an outage counts as no guess.
+        A key that the store or the issuer cannot judge during an outage is not counted.
         """
         now, peer = self._clock.monotonic(), identify_browser(request)
-        bucket = self._guesses.get_bucket(peer, GUESS_RATE, now=now)
+        bucket = self._wrong_keys.get_bucket(peer, WRONG_KEY_RATE, now=now)
         if not bucket.try_acquire(now):
             raise QuotaExceeded(
                 "Many wrong keys came from your address, so no key is looked at for a moment. Wait a minute.",
@@ -79,7 +79,7 @@ class KeyGuesses:
             raise
         finally:
             if not is_wrong:
-                self._guesses.refund_permit(peer)
+                self._wrong_keys.refund_permit(peer)
 
 
 def identify_browser(request: Request) -> str:

@@ -73,7 +73,7 @@ class _LargeResponse:
         if self._is_refused:
             return
         if message["type"] == "http.response.start":
-            await self._start(message)
+            await self._start_response(message)
         elif len(message.get("body", b"")) >= LARGE_RESPONSE_BYTES:
             await self._write_pieces(message)
         elif self._writing is None:
@@ -82,7 +82,7 @@ class _LargeResponse:
             async with self._writing:
                 await self._send(message)
 
-    async def _start(self, message: Message) -> None:
+    async def _start_response(self, message: Message) -> None:
         try:
             self._memory.reserve(_find_reader(self._scope), _read_body_length(self._scope, message))
         except (QuotaExceeded, Unavailable) as error:

@@ -5,7 +5,7 @@
     GET  /login/callback/{upstream}     cookie and state name one login ▸ it is completed
     GET  /login/{upstream}/client.json  Ringback's client id metadata document; for every name, too
 
-Somebody could send a victim a link to the authorization server whose login belongs to himself. Here a login belongs to the
+An attacker could send a victim a link to the authorization server whose login belongs to himself. Here a login belongs to the
 owner of the key that was entered in the browser that completes it, and the form accepts nothing that another site posts. Pages
 need no script, load nothing, and never show a text of a server.
 """
@@ -26,7 +26,7 @@ from starlette.routing import Route
 from ringback.api.browser_forms import (
     KEY_FORM_BYTES_MAX,
     KEY_FORM_FIELDS_MAX,
-    KeyGuesses,
+    KeyAttemptLimiter,
     is_own_form,
     read_form_fields,
 )
@@ -99,7 +99,7 @@ class LoginPages:
         self._config = config
         self._pages = pages
         self._cookies = LoginCookies(pages.sealer, is_secure=config.public_url.startswith("https:"))
-        self._guesses = KeyGuesses(config.authenticator, clock=pages.clock)
+        self._key_attempts = KeyAttemptLimiter(config.authenticator, clock=pages.clock)
 
     def make_routes(self) -> list[Route]:
         """The document first: an upstream may have the name `callback`, and no name has a dot."""
@@ -195,7 +195,7 @@ class LoginPages:
         fields = await read_form_fields(request, fields_max=KEY_FORM_FIELDS_MAX, bytes_max=KEY_FORM_BYTES_MAX)
         if not self._pages.requires_key:
             return await self._config.authenticator.authenticate(None, resource=REST_RESOURCE)
-        return await self._guesses.authenticate(request, fields.get("key", [""])[0].strip() or None)
+        return await self._key_attempts.authenticate(request, fields.get("key", [""])[0].strip() or None)
 
 
 def _show_problem(problem: RingbackError) -> Response:

@@ -121,7 +121,7 @@ async def open_components(
         attended_calls=attended_calls,
         measurements=measurements,
         result_retention_seconds=retention.result_seconds,
-        progress_room=quotas,
+        progress_quota=quotas,
     )
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:

@@ -5,47 +5,25 @@ from typing import TypeVar
 
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
-from ringback.domain.signals import Signals
 from ringback.measurements import Histogram
+from ringback.storage.store_wrapper import StoreWrapper
 
 T = TypeVar("T")
 
 
-class MeasuredStore:
-    """Implements `domain.ports.Store` around another one."""
-
+class MeasuredStore(StoreWrapper):
     def __init__(self, store: Store, *, clock: Clock, write_seconds: Histogram) -> None:
-        self._store = store
+        super().__init__(store)
         self._clock = clock
         self._write_seconds = write_seconds
 
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    @property
-    def is_exclusive(self) -> bool:
-        return self._store.is_exclusive
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(work)
-
-    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, work)
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._measure(self._store.write(work))
-
-    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._measure(self._store.write_for(principal, work))
-
-    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._measure(self._store.write_heartbeat(work))
-
-    async def _measure(self, writing: Awaitable[T]) -> T:
-        """The value of the unit. A unit that raises is not measured, because nothing was committed for it."""
+    async def _run_write(
+        self,
+        write: Callable[[Callable[[Transaction], Awaitable[T]]], Awaitable[T]],
+        work: Callable[[Transaction], Awaitable[T]],
+    ) -> T:
+        """A unit that raises is not measured, because nothing was committed for it."""
         started = self._clock.monotonic()
-        value = await writing
+        value = await write(work)
         self._write_seconds.observe(self._clock.monotonic() - started)
         return value

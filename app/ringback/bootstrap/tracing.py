@@ -57,7 +57,7 @@ def open_tracer(variables: Mapping[str, str], *, node: str) -> Generator[Tracer 
         yield None
     else:
         # Imported only here: the SDK takes 0.2 s and 15 MB, and is an extra.
-        from ringback.bootstrap.trace_export import open_exporting_tracer  # noqa: PLC0415
+        from ringback.bootstrap.trace_export import open_exporting_tracer  # noqa: PLC0415 - see above
 
         traces, metrics = (_is_exported(variables, name) for name in EXPORTER_VARIABLES)
         with open_exporting_tracer(node=node, traces=traces, metrics=metrics) as tracer:

@@ -129,7 +129,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
         recorder=components.recorder,
         connections=components.upstreams.connections.shared,
         catalog=components.upstreams.event_catalog,
-        event_room=components.quotas,
+        event_quota=components.quotas,
         leadership=build_leadership(components, FOLLOW_DUTY),
     )
 

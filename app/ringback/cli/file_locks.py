@@ -69,9 +69,9 @@ def read_process_id(path: Path) -> int | None:
         return None
 
 
-async def wait_for_lock(descriptor: int, *, clock: "Clock", patience_seconds: float) -> bool:
-    """Wait for the lock, at most for the patience. Returns whether this process holds it."""
-    ends_at = clock.monotonic() + patience_seconds
+async def wait_for_lock(descriptor: int, *, clock: "Clock", timeout_seconds: float) -> bool:
+    """Wait for the lock, `timeout_seconds` at most. Return whether this process holds it."""
+    ends_at = clock.monotonic() + timeout_seconds
     while not (is_held := try_lock(descriptor)) and clock.monotonic() < ends_at:
         await clock.sleep(LOOK_AGAIN_SECONDS)
     return is_held

@@ -47,7 +47,7 @@ def end_of_wait(wait_seconds: float | None) -> float:
 
 
 async def repeat_request(send: Callable[[], Awaitable[T]], *, ends_at: float = inf, has_responded: bool = True) -> T:
-    """Send the request until the service executes it: a wait outlives a restart of the service, and of its database.
+    """Send the request until the service executes it: a wait survives a restart of the service, and of its database.
 
     Raises `StillAway` when the next attempt would be after `ends_at`. If the service has never responded, a failed connection
     is raised at once, because a wrong URL is more likely than a restart.
@@ -139,7 +139,7 @@ class _ProgressDisplay:
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - a call that ends at once has no bar
-        from rich.progress import (  # noqa: PLC0415
+        from rich.progress import (  # noqa: PLC0415 - the same
             BarColumn,
             Progress,
             SpinnerColumn,

@@ -56,5 +56,5 @@ def _list_options(group: type[Any]) -> list[inspect.Parameter]:
 def _set_parameters(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> None:
     """Typer reads both attributes."""
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    function.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined] - a function may have it
     function.__annotations__ = {each.name: each.annotation for each in keywords}

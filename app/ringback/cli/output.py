@@ -133,7 +133,7 @@ def _measure_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> in
 
 def _make_table(columns: Sequence[str], cells: Iterable[Iterable[str]]) -> "Table":
     from rich.table import Table  # noqa: PLC0415 - as for the console
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415 - as for the console
 
     table = Table()
     for name in columns:

@@ -104,7 +104,7 @@ class EventStream:
             await self._events.aclose()
 
     def _is_cancelled_by_close(self, cancelled_before: int) -> bool:
-        """Whether nobody but `aclose` has cancelled the task that awaits the next event. Takes that cancellation back."""
+        """Whether only `aclose` has cancelled the task that awaits the next event. Takes that cancellation back."""
         return self._is_closed and self._reader is not None and self._reader.uncancel() <= cancelled_before
 
     async def __aenter__(self) -> Self:

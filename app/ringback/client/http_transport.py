@@ -197,7 +197,7 @@ class HttpTransport:
         async with self._http.use() as http:
             request, sent_at = build_request(http), self._clock.monotonic()
             response = await http.send(request)
-        self._long_polls.observe_patience(response, self._clock.monotonic() - sent_at)
+        self._long_polls.observe_proxy_timeout(response, self._clock.monotonic() - sent_at)
         return response
 
 

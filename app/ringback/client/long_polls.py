@@ -11,10 +11,10 @@ import httpx
 
 LONG_POLLS_MAX: Final = 100
 """Waiting requests at the same time: half of the client's connections, so that other requests never wait for them."""
-PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
+PROXY_TIMEOUT_SECONDS_MIN: Final = 5.0
 """A 504 that comes sooner says that the service does not respond, and nothing about the length of waits."""
-PROXY_PATIENCE_FRACTION: Final = 0.8
-"""Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
+PROXY_TIMEOUT_FRACTION: Final = 0.8
+"""Of the timeout after which a proxy responded with 504: the next wait ends before the proxy does."""
 
 
 class LongPolls:
@@ -50,7 +50,7 @@ class LongPolls:
             return members
         return {**members, "wait_seconds": min(remaining_seconds, self._longest_wait_seconds)}
 
-    def observe_patience(self, response: httpx.Response, seconds: float) -> None:
+    def observe_proxy_timeout(self, response: httpx.Response, seconds: float) -> None:
         """Ask for shorter waits from now on if a proxy ended this one after `seconds`."""
-        if response.status_code == HTTPStatus.GATEWAY_TIMEOUT and seconds >= PROXY_PATIENCE_SECONDS_MIN:
-            self._longest_wait_seconds = min(self._longest_wait_seconds, seconds * PROXY_PATIENCE_FRACTION)
+        if response.status_code == HTTPStatus.GATEWAY_TIMEOUT and seconds >= PROXY_TIMEOUT_SECONDS_MIN:
+            self._longest_wait_seconds = min(self._longest_wait_seconds, seconds * PROXY_TIMEOUT_FRACTION)

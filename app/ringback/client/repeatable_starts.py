@@ -1,8 +1,8 @@
 """What makes the start of a call repeatable: an idempotency key, and a callback's secret that is in no response.
 
 The service shows a secret that it generates in one response, and for an hour in those to the same request; its earlier versions
-did not repeat it. Without the secret nobody can verify the callbacks. So the client generates it, together with the key: no
-earlier start has this key, so the secret is the callback's.
+did not repeat it. Without the secret no receiver can verify the callbacks. So the client generates it, together with the key:
+no earlier start has this key, so the secret is the callback's.
 """
 
 import secrets

@@ -21,7 +21,7 @@ that several surfaces need is written here once and tested by properties.
     mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
     unused_logins                                      tokens for upstreams that the configuration does not have any more
     upkeep                                             when rows need the janitor
-    login_waits                                        calls that wait until somebody signs in to their upstream
+    login_waits                                        calls that wait for a login to their upstream
     login_checks                                       when one of these calls is sent again without a login
     upstream_pauses                                    calls that wait because an operator has paused their upstream
     sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what

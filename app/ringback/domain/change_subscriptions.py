@@ -46,7 +46,7 @@ class ChangeSubscription:
 def find_reached_limit(
     subscriptions: Collection[ChangeSubscription], *, principal: Principal, upstream: str, uri: str
 ) -> int | None:
-    """The limit on watched resources that another one of this principal would exceed; None if there is room.
+    """The limit on watched resources that another one of this principal would exceed; None if it exceeds none.
 
     A resource that is watched already costs nothing more.
     """

@@ -98,7 +98,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock. Its wall clock is another one's from the first call of `follow` on."""
+    """The machine's clock. Its wall clock is another one's from the first call of `follow_wall_clock` on."""
 
     def __init__(self) -> None:
         self._followed: SchedulingTime | None = None
@@ -153,7 +153,7 @@ class SystemClock:
         current = self._scheduling_time
         return (current.instant - self._read_wall(current.elapsed)) // 1_000_000
 
-    async def follow(
+    async def follow_wall_clock(
         self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
     ) -> bool:
         """Take the wall time from another clock, which `read_wall` reads in nanoseconds since 1970.

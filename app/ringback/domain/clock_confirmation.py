@@ -5,7 +5,7 @@
 
 Either the service was off for so long, or the clock is wrong: machines start with a wrong clock until NTP corrects it, within
 minutes. So the service works by the clock, but does by confirmed time what cannot be undone: it removes, gives up, suspends,
-times out and starts scheduled calls only what it would have at that time. After an honest pause all of it happens some
+times out and starts scheduled calls only what it would have at that time. After a real pause all of it happens some
 minutes late.
 
 A clock that is set forward by more than a day while the service runs is followed in the same way: it was wrong since it booted,

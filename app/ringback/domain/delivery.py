@@ -277,7 +277,7 @@ def decide_retry(
 def _requested_pause(result: AttemptResult, *, seconds_left: float) -> float | None:
     """The pause that a busy receiver requests, in seconds.
 
-    If it is longer than the delivery lives, the pause ends before: a receiver that asks for two hours would otherwise lose
+    If it is longer than the retry window, the pause ends before: a receiver that asks for two hours would otherwise lose
     each ordered delivery at its first attempt. What is left then is a breaker's longest pause.
     """
     requested = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None

@@ -53,10 +53,10 @@ class EventSubscription:
     ttl_ms: int | None
     """The granted lifetime from each refresh on; None for no expiry."""
     created_at: datetime
-    """When this life of the subscription began."""
+    """When the subscription began, or began again after it had lapsed."""
     refreshed_at: datetime
     began_after: int = 0
-    """The position in the log from which this life counts. A client whose cursor is before it may have missed events."""
+    """The position in the log from which it counts since then. A client whose cursor is before it may have missed events."""
     ended_at: datetime | None = None
     end: SubscriptionEnd | None = None
 

@@ -103,7 +103,7 @@ def _with_written_items(value: Sequence[Any], levels: int) -> Sequence[Any]:
         ]
     items: list[Any] = []  # a comprehension would take a second frame for each level
     for item in value:
-        items.append(_with_written_integers(item, levels - 1))  # noqa: PERF401
+        items.append(_with_written_integers(item, levels - 1))  # noqa: PERF401 - see above
     return items
 
 

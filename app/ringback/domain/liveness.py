@@ -20,7 +20,7 @@ from typing import Final
 UNRESPONSIVE_AFTER_SECONDS: Final = 30.0
 """A working server answers a ping within milliseconds; a machine that swaps takes seconds."""
 STOPPED_TIMEOUT_SECONDS: Final = 10.0
-"""Someone who stops a process by Ctrl-Z or a debugger continues it soon, or does not need it."""
+"""A user who stops a process by Ctrl-Z or a debugger continues it soon, or does not need it."""
 
 
 class Liveness(StrEnum):

@@ -1,4 +1,4 @@
-"""Calls that wait until somebody signs in to their upstream, and the port of the store for them.
+"""Calls that wait until the owner of their credentials signs in to the upstream, and the port of the store for them.
 
     running ──the upstream requires a login──▶ parked, input_required ──login──▶ queued ──▶ running
                                                {ringback/login: url}  └─refused, cancelled, deadline──▶ ended

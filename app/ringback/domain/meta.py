@@ -11,7 +11,7 @@ RINGBACK_META_PREFIX: Final = "ringback/"
 _MCP_META_PREFIX: Final = "io.modelcontextprotocol/"
 """Keys of the protocol (spec 2026-07-28, `_meta`)."""
 _PROGRESS_TOKEN_KEY: Final = "progressToken"  # noqa: S105 - a key's name
-"""The only one of them without a prefix. Each neighbour chooses its own; a server that echoes `_meta` returns ours."""
+"""The only one of them without a prefix. Each hop chooses its own; a server that echoes `_meta` returns ours."""
 
 
 def is_reserved_meta_key(key: str) -> bool:

@@ -25,7 +25,7 @@ _END_UNKNOWN_HERE: Final = {
     "code": INTERNAL_ERROR,
     "message": "The server continues this call as a task, whose end it does not report here. Read the task.",
 }
-"""Another extension made a task of the call. An end without a report would only ring as `unknown`, after a day."""
+"""Another extension made a task of the call. Without a report, the callback of the call would say `unknown`, after a day."""
 
 _END_NOT_STORABLE: Final = {
     "code": INTERNAL_ERROR,

@@ -56,7 +56,7 @@ SAMPLE_SECONDS: Final = 30.0
 """Between two samples of the queues."""
 
 
-class _Batch(NamedTuple):
+class _CountedHours(NamedTuple):
     counts: HourCounts
     before: str | None
     """The position after which the rows were read."""
@@ -122,13 +122,13 @@ class HourCounter:
         self._longest.update({(hour, name): length - self._longest[hour, name] for name, length in longer.items()})
 
 
-async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime) -> _Batch:
+async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime) -> _CountedHours:
     before = (await tx.insights.get_positions()).get(stream)
     now = min(tx.now(), own_now) if stream in STREAMS_BY_ID else tx.now()
     restart = _find_restart(stream, before, now)
     until = now - seconds(SETTLE_SECONDS)
     found = await tx.insights.list_facts(stream, restart or before, until=until, limit=BATCH_SIZE)
-    return _Batch(count_facts(found.facts), before, found.position or restart, tx.now(), found.is_full)
+    return _CountedHours(count_facts(found.facts), before, found.position or restart, tx.now(), found.is_full)
 
 
 def _find_restart(stream: FactStream, position: str | None, now: datetime) -> str | None:
@@ -143,7 +143,7 @@ def _find_restart(stream: FactStream, position: str | None, now: datetime) -> st
     return position_at(stream, now - seconds(2 * SETTLE_SECONDS))
 
 
-async def _write_batch(tx: Transaction, stream: FactStream, batch: _Batch) -> None:
+async def _write_batch(tx: Transaction, stream: FactStream, batch: _CountedHours) -> None:
     """Write nothing if another node has counted these rows."""
     positions = await tx.insights.get_positions(lock=True)
     if batch.after is None or positions.get(stream) != batch.before:

@@ -49,7 +49,7 @@ Beside the drawing:
     tool_export                  an upstream's tool as clients see it
     call_text, task_serializer   a call as models read it, and as a task
     http_options, meta           options in headers and URLs; `_meta` in both directions
-    known_clients                what some clients do differently; client_patience: how long clients wait
+    known_clients                what some clients do differently; client_timeouts: how long clients wait
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
     session_refusals             what a session manager refuses, in words
     session_notifications, session_activity   notifications to a legacy session, and when it was used last

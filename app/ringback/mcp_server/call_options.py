@@ -46,7 +46,7 @@ _IDEMPOTENCY_KEYS: Final = (IDEMPOTENCY_KEY_META_KEY,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions:
+class ToolCallOptions:
     client_session_id: str | None = None
     correlation_id: str | None = None
     idempotency_key: str | None = None
@@ -69,12 +69,12 @@ def accepts_input(context: RequestContext) -> bool:
     return False
 
 
-def read_call_options(context: RequestContext) -> CallOptions:
+def read_call_options(context: RequestContext) -> ToolCallOptions:
     """Read and validate the options of a `tools/call`. Raises `InvalidRequest`, which names the option and shows no value."""
     require_known_keys(context.meta)
     http = read_http_options(context.http_headers, context.query_string)
     session_id = _read_session_id(context, http)
-    return CallOptions(
+    return ToolCallOptions(
         client_session_id=session_id,
         correlation_id=meta.read_label(context.meta, _CORRELATION_KEYS)
         or http.correlation_id

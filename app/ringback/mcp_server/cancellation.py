@@ -7,7 +7,7 @@
                     would find the call cancelled
     legacy          `notifications/cancelled` cancels the call that the request waits for
     modern          over HTTP, the specification has no message for it. A client cancels the call by its key, with
-                    `ringback/cancelRequest` (`domain.cancel_keys`). `ringback mcp` does so for its client's
+                    `ringback/cancelRequest` (`protocol.cancel_keys`). `ringback mcp` does so for its client's
                     `notifications/cancelled`
 
 The decision to keep: "Closing the SSE response stream is the cancellation signal. The server MUST treat a client disconnect as

@@ -6,7 +6,7 @@ with each. They stay here: they are neither forwarded to an upstream nor logged,
 A value that cannot be meant is refused, because an option that is silently ignored means a callback that never comes: an empty
 or repeated one, one with control characters or without valid UTF-8. What does not belong in a URL is refused there: URLs are
 logged by proxies and shared between people, and every call would have the same idempotency key. So are names that cannot be
-anybody else's:
+another principal's:
 
     header              refused     begins with `Ringback-` and is none of ours
     query parameter     refused     begins with `ringback`, or resembles one of ours: `clientSessionId`, `client_sesion_id`;

@@ -46,7 +46,7 @@ async def handle_modern_call(
     context = await _read_call(app, lifespan_state, Request(scope, receive))
     if context is None:
         # Without security settings, which `HeaderCheckMiddleware` replaces, and for a JSON body.
-        await sdk.handle_modern_request(app, None, True, lifespan_state, scope, _receive(body), send)  # noqa: FBT003
+        await sdk.handle_modern_request(app, None, True, lifespan_state, scope, _receive(body), send)  # noqa: FBT003 - the SDK names none
         return
     request_id = cast("RequestId", context.request_id)
     try:

@@ -20,7 +20,7 @@ class SessionActivity:
         self._ended = list[str]()
 
     @contextmanager
-    def use(self, session_id: str) -> Generator[None]:
+    def record_request(self, session_id: str) -> Generator[None]:
         """A request of the session is in flight until the context ends."""
         self._open_requests[session_id] += 1
         self._note_use(session_id)

@@ -130,7 +130,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             await self._handle_request(scope, receive, send)
         elif session_id is None:
             require_opening_request(scope)
-            await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
+            await self._sessions.require_session_quota(get_request_caller(scope), self._endpoint.path, self._activity)
             await self._handle_request(scope, receive, omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
@@ -157,7 +157,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._require_owned_session(session_id, scope)
         if scope["method"] == "GET":  # its own stream: notifications of all subscriptions go there
             self._schedule_sync(session_id)
-        with self._activity.use(session_id):
+        with self._activity.record_request(session_id):
             await self._handle_request(scope, receive, send)
 
     async def _serve_opening_request(
@@ -166,7 +166,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         """Override the SDK's opening of a session: it takes every HTTP 200 for a success, also of a stream with an error."""
         session_id = str(http_transport.mcp_session_id)
         try:
-            with self._activity.use(session_id):
+            with self._activity.record_request(session_id):
                 await super()._serve_opening_request(http_transport, scope, receive, send)
         finally:
             if SESSION_REFUSED_KEY in scope["state"]:

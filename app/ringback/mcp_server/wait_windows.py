@@ -10,7 +10,7 @@ For a tool of an upstream, the first of these that is set:
 client that supports tasks gets its task after the grace time. Then each window is shortened to
 
     RINGBACK_WAIT_SECONDS_MAX, which bounds every held response, and
-    less than the shortest wait that this client gave up (`client_patience`), but to no less than `?wait=`, or what the
+    less than the shortest wait that this client gave up (`client_timeouts`), but to no less than `?wait=`, or what the
     configuration of the tool or the upstream says: both were chosen for this client or this tool
 
 Progress that was sent to a client which then waits longer (`known_clients`) begins its window anew, up to
@@ -27,7 +27,7 @@ import anyio
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server.call_options import read_client_session_id
-from ringback.mcp_server.client_patience import ClientKey, ClientPatience, shorten_window
+from ringback.mcp_server.client_timeouts import ClientKey, ClientTimeouts, shorten_window
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.known_clients import get_known_client
 from ringback.mcp_server.request_context import RequestContext
@@ -51,7 +51,7 @@ class WaitWindows:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._config = gateway.config
-        self._patience = ClientPatience()
+        self._client_timeouts = ClientTimeouts()
         self._waiting = set[CallId | None]()
         """The calls of legacy requests whose clients wait and have not lost their streams, as far as known."""
 
@@ -100,15 +100,17 @@ class WaitWindows:
 
     def forget_give_up(self, context: RequestContext) -> None:
         """Forget what looked as if the client gave up: it lost the stream of this request, and waits for the response again."""
-        self._patience.forget_client(_get_client_key(context))
+        self._client_timeouts.forget_client(_get_client_key(context))
         if context.stream_request is not None:
             self._waiting.discard(context.stream_request.call_id)
 
     def _record_wait(self, context: RequestContext, started_at: float, *, given_up_at: float | None) -> None:
         if given_up_at is not None:
-            self._patience.record_give_up(_get_client_key(context), after_seconds=given_up_at - started_at)
-        elif self._patience:
-            self._patience.record_wait(_get_client_key(context), seconds=self._gateway.clock.monotonic() - started_at)
+            self._client_timeouts.record_give_up(_get_client_key(context), after_seconds=given_up_at - started_at)
+        elif self._client_timeouts:
+            self._client_timeouts.record_wait(
+                _get_client_key(context), seconds=self._gateway.clock.monotonic() - started_at
+            )
 
     def _limit_window(self, context: RequestContext, seconds: float, *, chosen_seconds: float | None) -> float:
         window_seconds = min(seconds, self._config.wait_seconds_max)
@@ -116,7 +118,7 @@ class WaitWindows:
         return max(shortened_seconds, min(window_seconds, chosen_seconds or 0.0))
 
     def _get_shortest_wait(self, context: RequestContext) -> float | None:
-        return self._patience.get_shortest_wait(_get_client_key(context)) if self._patience else None
+        return self._client_timeouts.get_shortest_wait(_get_client_key(context)) if self._client_timeouts else None
 
     def _waits_for_progress(self, context: RequestContext) -> bool:
         return (

@@ -44,10 +44,10 @@ CLOCK_RESOLUTION_SECONDS: Final = 0.001
 """A lease query after a shorter wait would find no more permits."""
 BACKLOG_GONE_SECONDS: Final = 20.0
 """Twice the longest attempt: one attempt in flight at a slow receiver asks for the next permit at its end."""
-PATIENCE_FACTOR: Final = 2.0
+STEADY_FACTOR: Final = 2.0
 """The rate grows once the backlog has lasted so many times as long as the outage. At a steady rate of new callbacks a backlog
 lasts 1.7 times as long, because the new ones take 1 of `RATE_FACTOR`."""
-PATIENCE_SECONDS_MIN: Final = WINDOW_SECONDS
+STEADY_SECONDS_MIN: Final = WINDOW_SECONDS
 """Also after an outage whose beginning this process does not know."""
 
 
@@ -56,7 +56,8 @@ class _Recovery:
     """The recovery of an origin, or of one webhook."""
 
     began_at: float
-    patience_seconds: float
+    steady_seconds: float
+    """How long the rate does not grow by itself."""
     limited_at: float
     """When an attempt last had to wait because of it."""
     waits_for_rate: bool = False
@@ -110,9 +111,9 @@ class BacklogLimiter:
     def _begin_recovery(self, key: str, last_success_at: float, now: float) -> None:
         self._end_recoveries(now)
         outage_seconds = now - last_success_at if last_success_at > -math.inf else 0.0
-        patience_seconds = max(PATIENCE_SECONDS_MIN, PATIENCE_FACTOR * outage_seconds)
+        steady_seconds = max(STEADY_SECONDS_MIN, STEADY_FACTOR * outage_seconds)
         self._recoveries.pop(key, None)
-        recovery = self._recoveries[key] = _Recovery(now, patience_seconds, limited_at=now)
+        recovery = self._recoveries[key] = _Recovery(now, steady_seconds, limited_at=now)
         self._get_bucket(key, recovery, now).full_at = now
         _keep_newest(self._recoveries)
 
@@ -205,7 +206,7 @@ class BacklogLimiter:
 
     def _get_bucket(self, key: str, recovery: _Recovery, now: float) -> TokenBucket:
         usual = RATE_FACTOR * self._rates.get_highest(key)
-        per_second = max(FLOOR_PER_SECOND, usual) * max(1.0, (now - recovery.began_at) / recovery.patience_seconds)
+        per_second = max(FLOOR_PER_SECOND, usual) * max(1.0, (now - recovery.began_at) / recovery.steady_seconds)
         burst = max(FLOOR_PER_SECOND if usual <= FLOOR_PER_SECOND else 0.0, per_second * BURST_SECONDS)
         return self._rate_limiter.get_bucket(key, RateLimit(per_second=per_second, burst=burst), now=now)
 

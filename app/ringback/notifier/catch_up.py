@@ -145,7 +145,7 @@ class CatchUpWorker:
     def _note_turn(self, catch_up: CatchUp) -> None:
         self._last_principal = catch_up.principal
         self._last_webhooks.pop(catch_up.principal, None)
-        self._last_webhooks[catch_up.principal] = catch_up.webhook_id  # behind all others
+        self._last_webhooks[catch_up.principal] = catch_up.webhook_id  # the last that is dropped
         if len(self._last_webhooks) > TURNS_MAX:
             del self._last_webhooks[next(iter(self._last_webhooks))]
 

@@ -204,7 +204,7 @@ class ConcurrencyLimiter:
         for origin, breaker in breakers.items():
             before = self._origin_breakers.pop(origin, CLOSED_BREAKER)
             if breaker != CLOSED_BREAKER:
-                self._origin_breakers[origin] = breaker  # behind all others
+                self._origin_breakers[origin] = breaker  # the last that is dropped
             elif before.openings:
                 self.backlogs.begin_recovery(origin, now=now)
         while len(self._origin_breakers) > FAILED_ORIGINS_MAX:

@@ -81,7 +81,7 @@ class _NewDeliveries:
     positions: dict[Place, LogPosition] = field(default_factory=dict[Place, LogPosition])
     """Known positions of the logs."""
     earlier: dict[EventId, Delivery] = field(default_factory=dict[EventId, Delivery])
-    """Deliveries of an earlier life of the subscription: its id is derived from its key, so it may have had these events."""
+    """Deliveries of the subscription from before it lapsed: its id is derived from its key, so it may have had these events."""
     _held_counts: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _lowest_open_seqs: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])

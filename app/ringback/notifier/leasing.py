@@ -231,13 +231,13 @@ class DeliveryLeasing:
         if self._limiter.backlogs.is_idle:
             return due
 
-        def turn(webhook_id: WebhookId) -> int:
+        def get_turn(webhook_id: WebhookId) -> int:
             webhook = webhooks.get(webhook_id)
             if webhook is None:
                 return 0
             return self._limiter.backlogs.get_turn(webhook, self._target_cache.get_origin(webhook.url))
 
-        return sorted(due, key=turn)
+        return sorted(due, key=get_turn)
 
     async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> Collection[WebhookId]:
         """Return the webhooks whose rate another node uses now. To wait for it would delay the deliveries of all webhooks."""
@@ -347,7 +347,7 @@ class DeliveryLeasing:
     def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None) -> None:
         self._order_key_cursors.pop(webhook_id, None)
         if position:
-            self._order_key_cursors[webhook_id] = position  # behind all others
+            self._order_key_cursors[webhook_id] = position  # the last that is dropped
             if len(self._order_key_cursors) > PLACES_MAX:
                 del self._order_key_cursors[next(iter(self._order_key_cursors))]
 

@@ -61,7 +61,7 @@ class OriginRates:
         rate = self._rates.pop(origin, None) or _OriginRate(now)
         rate.highest_per_second = max(rate.highest_per_second * DECAY, rate.count / WINDOW_SECONDS)
         rate.window_began_at, rate.count = now, 0
-        self._rates[origin] = rate  # behind all others
+        self._rates[origin] = rate  # the last that is dropped
         if len(self._rates) > TRACKED_ORIGINS_MAX:
             del self._rates[next(iter(self._rates))]
         return rate

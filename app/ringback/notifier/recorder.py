@@ -52,13 +52,13 @@ class ChangedCall(NamedTuple):
     result: bytes | None = None
 
 
-class ProgressRoom(Protocol):
-    async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
+class ProgressQuota(Protocol):
+    async def has_free_progress_quota(self, tx: Transaction, principal: Principal) -> bool:
         """Whether progress of the principal's calls gets events: they are many, and stay in the log for weeks."""
         ...
 
 
-RequireRoom = Callable[[Transaction, int], Awaitable[None]]
+RequireEventQuota = Callable[[Transaction, int], Awaitable[None]]
 """Raises `QuotaExceeded` unless events with so many bytes of `data` fit into the log."""
 
 
@@ -79,15 +79,15 @@ class Recorder:
         attended_calls: AttendedCalls,
         measurements: Measurements,
         result_retention_seconds: float,
-        progress_room: ProgressRoom | None = None,
+        progress_quota: ProgressQuota | None = None,
     ) -> None:
-        """Without `progress_room`, all progress gets events."""
+        """Without `progress_quota`, all progress gets events."""
         self._ids = ids
         self._fan_out = fan_out
         self._attended_calls = attended_calls
         self._measurements = measurements
         self._result_retention_seconds = result_retention_seconds
-        self._progress_room = progress_room
+        self._progress_quota = progress_quota
 
     async def finish_call(
         self, tx: Transaction, call: Call, completion: CallCompletion, *, lease_token: str | None
@@ -149,7 +149,7 @@ class Recorder:
         return True
 
     async def record_progress(self, tx: Transaction, call: Call, progress: Progress, *, lease_token: str) -> bool:
-        """Write the latest progress, and its event if there is room. False if the lease is lost."""
+        """Write the latest progress, and its event if the quotas allow one. False if the lease is lost."""
         # The runner has the call as it was at its dispatch; its resume tokens may have been revoked since.
         latest = await tx.calls.get(call.id)
         if latest is None or latest.is_final:
@@ -166,7 +166,7 @@ class Recorder:
         await self._append_progress(tx, call)
 
     async def _append_progress(self, tx: Transaction, call: Call) -> None:
-        if self._progress_room is None or await self._progress_room.has_progress_room(tx, call.principal):
+        if self._progress_quota is None or await self._progress_quota.has_free_progress_quota(tx, call.principal):
             await self._append_call_event(tx, EventName.CALL_PROGRESS, call)
         else:
             tx.notify(call_changed_topic(call.id))
@@ -220,11 +220,11 @@ class Recorder:
         principal: Principal,
         events: Sequence[ExternalEvent],
         *,
-        require_room: RequireRoom | None = None,
+        require_quota: RequireEventQuota | None = None,
     ) -> Sequence[RecordedEvent]:
         """Append events of one topic that an upstream sent or a client published, each id once. Locks the log.
 
-        `require_room` is called with the bytes of those that are new.
+        `require_quota` is called with the bytes of those that are new.
         """
         await tx.event_log.get_head(
             principal, lock=True
@@ -241,8 +241,8 @@ class Recorder:
                 known.add(event_id)
                 new.append((event_id, event))
         if new:
-            if require_room is not None:
-                await require_room(tx, sum(len(jsontext.dumps(event.data)) for _, event in new))
+            if require_quota is not None:
+                await require_quota(tx, sum(len(jsontext.dumps(event.data)) for _, event in new))
             first, now = await tx.events.reserve_places(principal, len(new))
             await self._append_events(
                 tx,

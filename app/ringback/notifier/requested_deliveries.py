@@ -42,7 +42,7 @@ class RequestedDeliveries:
         await self._insert(tx, [delivery])
         return delivery
 
-    async def lock(self, tx: Transaction, webhook: Webhook) -> None:
+    async def lock_log(self, tx: Transaction, webhook: Webhook) -> None:
         """Lock the log before the deliveries of `insert_replays` are read, so that an erasure deletes their replays too.
 
         The caller has locked the webhook.
@@ -54,7 +54,7 @@ class RequestedDeliveries:
     ) -> Sequence[Delivery]:
         """Insert the next generation of each delivery: it sends the stored body again under the same webhook-id.
 
-        The deliveries were read after `lock`, with their bodies.
+        The deliveries were read after `lock_log`, with their bodies.
         """
         replays = [
             next_generation(

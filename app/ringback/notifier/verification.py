@@ -197,7 +197,7 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
     tx.notify(challenge_ended_topic(webhook.id))
     if webhook.state is not WebhookState.PENDING_VERIFICATION:
         return webhook
-    # Under the lock of the log: a delivery that is born held is released here, or finds the webhook active.
+    # Under the lock of the log: a delivery that is inserted as held is released here, or finds the webhook active.
     await tx.event_log.get_head(webhook.principal, lock=True)
     active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None)
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)

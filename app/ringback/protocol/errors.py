@@ -12,7 +12,7 @@ RequestFailed
 ├── ResponseLost             the tool may have run: bytes may have gone out and no response arrived
 │   └── SessionGone          … and the response cannot be fetched later: its session has ended
 ├── InvalidUpstreamResponse  the upstream sent a response that is no MCP response
-│   ├── UpstreamFailed       … but a status that says that it has failed (500 and above)
+│   ├── UpstreamServerError  … but a status that says that it has failed (500 and above)
 │   └── UpstreamUnavailable  … but a status that says that it, or a proxy before it, cannot respond now (429, 502, 503, 504)
 └── UpstreamError            the upstream sent a JSON-RPC error
 """
@@ -74,7 +74,7 @@ class InvalidUpstreamResponse(RequestFailed):
     pass
 
 
-class UpstreamFailed(InvalidUpstreamResponse):
+class UpstreamServerError(InvalidUpstreamResponse):
     pass
 
 

@@ -26,7 +26,7 @@ from ringback.protocol.errors import (
     TokenReplaced,
     TokenUnavailable,
     UpstreamError,
-    UpstreamFailed,
+    UpstreamServerError,
     UpstreamUnavailable,
 )
 
@@ -60,7 +60,7 @@ class TransportErrorCode(IntEnum):
 
 
 _ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
-    TransportErrorCode.UPSTREAM_FAILED: UpstreamFailed,
+    TransportErrorCode.UPSTREAM_FAILED: UpstreamServerError,
     TransportErrorCode.UPSTREAM_UNAVAILABLE: UpstreamUnavailable,
     TransportErrorCode.SCOPE_REFUSED: ScopeRefused,
     TransportErrorCode.TOKEN_REPLACED: TokenReplaced,

@@ -32,8 +32,8 @@ class EventRequestError(Exception):
 def requests_of_session(session: "ClientSession") -> EventRequest:
     """Requests over a session of the MCP SDK: `requests_of_session(client.session)`. Needs `pip install "ringback[mcp]"`."""
     from mcp import MCPError  # noqa: PLC0415 - optional: the receiver needs no SDK
-    from mcp_types import Request  # noqa: PLC0415
-    from pydantic import BaseModel, ConfigDict  # noqa: PLC0415
+    from mcp_types import Request  # noqa: PLC0415 - the same
+    from pydantic import BaseModel, ConfigDict  # noqa: PLC0415 - the same
 
     class AnyResult(BaseModel):
         """A result as it came: the SDK has no types for Events."""

@@ -117,7 +117,7 @@ class EventSubscriber:
         except BaseException:
             self.registry.discard(secret)
             raise
-        self._keep(subscription, secret)
+        self._keep_subscription(subscription, secret)
         return subscription
 
     async def refresh(self, subscription_id: str, *, new_secret: bool = False) -> EventSubscription:
@@ -142,8 +142,8 @@ class EventSubscriber:
             log.warning("Events of %s were lost before its refresh", subscription_id)
         if refreshed.id != subscription_id:  # against the specification: the earlier one would be due for ever
             log.warning("%s has another id after its refresh: %s", subscription_id, refreshed.id)
-            self._forget(subscription_id)
-        self._keep(refreshed, secret)
+            self._forget_subscription(subscription_id)
+        self._keep_subscription(refreshed, secret)
         return refreshed
 
     async def unsubscribe(self, subscription_id: str) -> None:
@@ -162,7 +162,7 @@ class EventSubscriber:
         except EventRequestError as error:
             if error.name != EventErrorName.NOT_FOUND:
                 raise
-        self._forget(kept.subscription.id)
+        self._forget_subscription(kept.subscription.id)
 
     def subscriptions(self) -> list[EventSubscription]:
         """The subscriptions that are refreshed."""
@@ -202,7 +202,7 @@ class EventSubscriber:
             log.warning("What %s missed stays missed, as its events cannot be polled: %s", kept.subscription.id, error)
         is_kept = self._kept.get(kept.subscription.id) is kept  # else the application has subscribed again meanwhile
         if isinstance(notice, Terminated) and is_kept:
-            self._forget(
+            self._forget_subscription(
                 kept.subscription.id
             )  # not before: if a poll fails, the notice comes again and needs the secret
 
@@ -259,7 +259,7 @@ class EventSubscriber:
         except EventRequestError as error:
             if error.name in _LASTING_ERRORS:
                 log.error("%s cannot be refreshed and ends: %s", subscription_id, error)  # noqa: TRY400 - the text says it all
-                self._forget(subscription_id)
+                self._forget_subscription(subscription_id)
                 return
             self._postpone(kept, error)
         except Exception as error:  # noqa: BLE001 - the boundary to the owner's connection; it may raise anything
@@ -312,7 +312,7 @@ class EventSubscriber:
         self.registry.record_cursor(grant.id, grant.cursor)
         return grant
 
-    def _keep(self, subscription: EventSubscription, secret: str) -> None:
+    def _keep_subscription(self, subscription: EventSubscription, secret: str) -> None:
         now = self._clock()
         self._kept[subscription.id] = _Kept(
             replace(subscription), secret, self._choose_refresh_at(subscription, now), now
@@ -339,7 +339,7 @@ class EventSubscriber:
             raise KeyError(f"No subscription of this subscriber has the id {subscription_id!r}.")
         return kept
 
-    def _forget(self, subscription_id: str) -> None:
+    def _forget_subscription(self, subscription_id: str) -> None:
         self._kept.pop(subscription_id, None)
         self.registry.remove(subscription_id)
         self._changed.set()

@@ -15,7 +15,7 @@ def create_router(receiver: "ReceiverApp", path: str) -> "APIRouter":
     """
     try:
         from fastapi import APIRouter  # noqa: PLC0415 - optional: the receiver needs no framework
-        from starlette.routing import Route  # noqa: PLC0415
+        from starlette.routing import Route  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ImportError("ReceiverApp.router() and add_to() need FastAPI: pip install fastapi") from error
     if not path.startswith("/"):

@@ -45,8 +45,8 @@ class NotReady(Exception):
         return partial(type(self), reason=str(self)), (self.retry_after_seconds,)
 
 
-class NoRoom(NotReady):
-    """The inbox or its disk is full: not this message, but every one has to wait."""
+class InboxUnavailable(NotReady):
+    """The inbox is full or cannot be written: every message has to wait, not only this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

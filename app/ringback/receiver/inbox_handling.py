@@ -24,8 +24,8 @@ from ringback.receiver.handler_runs import outlast_handler
 from ringback.receiver.handling import (
     NOT_READY_SECONDS_MIN,
     Envelope,
+    InboxUnavailable,
     KeepForWaiters,
-    NoRoom,
     NotReady,
     OrderKey,
     ReceivedMessage,
@@ -155,10 +155,10 @@ class InboxHandling:
                 now=self._get_time(),
             )
         except InboxFull:
-            raise NoRoom(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+            raise InboxUnavailable(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
         except sqlite3.Error:
             log.exception("Message %s cannot be stored", message.message_id)
-            raise NoRoom(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
+            raise InboxUnavailable(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
         except InboxClosed:  # the end was cancelled, and so has not waited for this message
             raise NotReady(reason="The receiver is stopping.") from None
         if number is not None and self._is_open:
@@ -197,7 +197,7 @@ class InboxHandling:
     async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> NextTry | None:
         """Run the handler once, if the receiver is still open when its turn comes. Returns None if it need not run again."""
         envelope = _parse_stored(stored)
-        # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
+        # Handling a gap stores callbacks, which may wait for space in the inbox: it must not keep their handlers from running.
         turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else outlast_handler()
         with self._counted_as_running():
             try:

@@ -24,7 +24,7 @@ from ringback.receiver.envelopes import (
     parse,
 )
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
-from ringback.receiver.handling import MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handling import InboxUnavailable, MessageHandling, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.outcomes import ResultNotIncluded
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
@@ -185,11 +185,11 @@ class MissedEvents:
             failed.add(FailedEvent(message=message, order_key=key, error=error, failed_at=self._get_time()))
 
     async def _try_to_accept(self, message: ReceivedMessage) -> Exception | None:
-        """Hand the event over, and wait while there is no room in the inbox. Returns the error of the handler."""
+        """Hand the event over, and wait while the inbox is full. Returns the error of the handler."""
         while True:
             try:
                 await self._handling.accept(message)
-            except NoRoom as error:
+            except InboxUnavailable as error:
                 await self._sleep(error.retry_after_seconds)
             except NotReady as error:
                 return error

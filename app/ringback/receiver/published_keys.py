@@ -9,7 +9,7 @@ from typing import Any, Final
 from ringback.receiver.handling import NotReady
 from ringback.receiver.verification import current_time, public_keys_from_jwks
 
-MAX_AGE: Final = timedelta(minutes=5)
+FRESH_AGE_MAX: Final = timedelta(minutes=5)
 """How long fetched keys are used without fetching again. The service lets caches keep them for an hour."""
 STALE_MAX: Final = timedelta(days=1)
 """How long they are used while fetching fails."""
@@ -43,7 +43,9 @@ class PublishedKeys:
         self._fetching = asyncio.Lock()
 
     async def __call__(self, _subscription_id: str | None = None) -> Sequence[str]:
-        if not self._is_within(self._fetched_at, MAX_AGE) and not (self._are_usable() and self._fetching.locked()):
+        if not self._is_within(self._fetched_at, FRESH_AGE_MAX) and not (
+            self._are_usable() and self._fetching.locked()
+        ):
             async with self._fetching:
                 await self._refresh()
         if not self._are_usable():
@@ -51,7 +53,7 @@ class PublishedKeys:
         return self._keys
 
     async def _refresh(self) -> None:
-        if self._is_within(self._fetched_at, MAX_AGE) or self._is_within(self._tried_at, FETCH_SPACING):
+        if self._is_within(self._fetched_at, FRESH_AGE_MAX) or self._is_within(self._tried_at, FETCH_SPACING):
             return
         self._tried_at = self._clock()
         try:

@@ -98,7 +98,7 @@ class CallLeasing:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
         upstreams = self._get_capacity()
         for upstream in upstreams:
-            self.permits.admit_returning(upstream)  # its capacity may have been raised
+            self.permits.admit_paused_calls(upstream)  # its capacity may have been raised
         with_capacity = [upstream for upstream in upstreams if self.permits.count_free(upstream) > 0]
         for upstream in set(upstreams).difference(with_capacity):
             self._note_refusal(upstream)
@@ -209,17 +209,17 @@ class CallLeasing:
             await self._dispatch_settled.wait()
 
     def _count_uncommitted_dispatch(self, tx: Transaction) -> None:
-        def settle() -> None:
+        def end_dispatch() -> None:
             self._uncommitted_dispatches -= 1
             self._dispatch_settled.notify()
 
         self._uncommitted_dispatches += 1
-        tx.on_rollback(settle)
-        tx.on_commit(settle)
+        tx.on_rollback(end_dispatch)
+        tx.on_commit(end_dispatch)
 
     def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
         reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])
-        self.permits.take(upstream, calls)
+        self.permits.acquire_permits(upstream, calls)
         tx.on_rollback(partial(self._undo_reservation, reservation))
         return reservation
 
@@ -256,7 +256,7 @@ class CallLeasing:
         self._possibly_queued.add(upstream)
 
     def _free(self, upstream: str, calls: int) -> None:
-        self.permits.give_back(upstream, calls)
+        self.permits.release_permits(upstream, calls)
         self._releases[upstream] += 1
 
     def _wake_runner(self) -> None:

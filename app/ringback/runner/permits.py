@@ -46,26 +46,26 @@ class Permits:
         """Of all upstreams together."""
         return self._in_use.total()
 
-    def take(self, upstream: str, calls: int) -> None:
+    def acquire_permits(self, upstream: str, calls: int) -> None:
         self._in_use[upstream] += calls
 
-    def give_back(self, upstream: str, calls: int) -> None:
+    def release_permits(self, upstream: str, calls: int) -> None:
         self._in_use[upstream] -= calls
-        self.admit_returning(upstream)
+        self.admit_paused_calls(upstream)
 
-    def admit_returning(self, upstream: str) -> None:
+    def admit_paused_calls(self, upstream: str) -> None:
         """Give free permits to calls whose pause is over. Call it, too, once an upstream may run more calls than before."""
         returning = self._returning.get(upstream)
         while returning and self.count_free(upstream) > 0:
             if not (admitted := returning.popleft()).done():
-                self.take(upstream, 1)
+                self.acquire_permits(upstream, 1)
                 admitted.set_result(None)
 
-    async def take_again(self, upstream: str, *, give_back: Callable[[str], None]) -> None:
-        """Take a permit after a pause, once one is free. `give_back` gets the one that comes with a cancellation."""
+    async def reacquire_permit(self, upstream: str, *, give_back: Callable[[str], None]) -> None:
+        """Acquire a permit after a pause, once one is free. `give_back` gets the one that comes with a cancellation."""
         admitted = asyncio.get_running_loop().create_future()
         self._returning[upstream].append(admitted)
-        self.admit_returning(upstream)
+        self.admit_paused_calls(upstream)
         try:
             await admitted
         except asyncio.CancelledError:
@@ -119,7 +119,7 @@ class CallPermit:
     def release(self) -> None:
         """Give the permit back for good: the execution of the call has ended. Its transport may wait a moment longer."""
         self._has_ended = True
-        self._return()
+        self._release_if_held()
         self._end_pause()
 
     @asynccontextmanager
@@ -134,12 +134,12 @@ class CallPermit:
         self._is_paused = True
         self._permits.begin_pause(self._upstream, self._principal)
         try:
-            self._return()
+            self._release_if_held()
             yield
-            await self._permits.take_again(self._upstream, give_back=self._give_back)
+            await self._permits.reacquire_permit(self._upstream, give_back=self._give_back)
             self._is_held = True
             if self._has_ended:
-                self._return()
+                self._release_if_held()
         finally:
             self._end_pause()
 
@@ -149,7 +149,7 @@ class CallPermit:
             self._permits.end_pause(self._upstream, self._principal)
             self._on_pause_end()
 
-    def _return(self) -> None:
+    def _release_if_held(self) -> None:
         if self._is_held:
             self._is_held = False
             self._give_back(self._upstream)

@@ -118,7 +118,7 @@ class Runner:
         # An execution begins in the task that writes its lease, and must not inherit the context of that task.
         context = copy_context()
 
-        def start(
+        def start_execution(
             call: Call, trusted_until: float, committed: asyncio.Event, permit: CallPermit
         ) -> asyncio.Task[None] | None:
             work = self._execute_call(call, trusted_until, committed, permit, shutdown)
@@ -128,7 +128,7 @@ class Runner:
                 work.close()
                 return None
 
-        self._start_execution = start
+        self._start_execution = start_execution
         try:
             yield
         finally:

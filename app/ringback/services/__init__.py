@@ -1,7 +1,7 @@
 """The use cases. REST, MCP, the extension and the CLI all call these services.
 
 No surface reads the store or calls an upstream by itself. A service method takes the caller first, checks the caller's scope,
-and then does everything or nothing. A room imports only from rooms below it:
+and then does everything or nothing. A package imports only from packages below it:
 
     live > insights > erasures > calls > upstreams | deliveries > logins > webhooks > events > access > limits
 

@@ -65,7 +65,7 @@ class McpSessions:
     def new_session_id(self) -> str:
         return self._ids.random_bytes(SESSION_ID_BYTES).hex()
 
-    async def require_room(self, caller: Caller, endpoint: str, use: SessionUse) -> None:
+    async def require_session_quota(self, caller: Caller, endpoint: str, use: SessionUse) -> None:
         """Raise `QuotaExceeded` if the principal has `SESSIONS_PER_PRINCIPAL_MAX` sessions here, and all are in use."""
         await self._store.read(lambda tx: self._find_surplus(tx, caller, endpoint, use))
 
@@ -75,7 +75,8 @@ class McpSessions:
         """Store a session whose `initialize` succeeded. `initialize` has the protocol version that was negotiated.
 
         A second `initialize` of a session leaves its log level and subscriptions as they are: in this process they go on, too.
-        Return the sessions of this principal that have ended to make room. Raises `QuotaExceeded` if all are in use.
+        Return the sessions of this principal that were ended, so that this one fits into the quota. Raises `QuotaExceeded` if
+        all are in use.
         """
         new_state = SessionState(initialize=initialize)
         _require_size(new_state, "The params of initialize are")

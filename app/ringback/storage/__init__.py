@@ -12,6 +12,7 @@
     sqlite/      the default store: one file, and no service to start
     postgres/    the store of many nodes
     migrations.py  numbered migrations, and which code may run on a database
+    store_wrapper.py  the base of stores around another one
     schema.py    reads the state of a database's schema
     postgres_programs.py  runs PostgreSQL's own programs for backups
     copying/     copies an installation from SQLite to PostgreSQL; its statements are made from the names of tables and columns

@@ -31,8 +31,8 @@ async def read_schema_state(url: str, *, to_migrate: bool = False) -> SchemaStat
 
 async def _read_postgres(url: str, *, to_migrate: bool) -> SchemaState:
     try:  # imported when a URL asks for it: an installation on SQLite has no driver
-        from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415
-        from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415
+        from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415 - an installation on SQLite has no driver
+        from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415 - the same
     except ImportError as error:
         raise driver_missing(error) from error
     try:
@@ -44,7 +44,7 @@ async def _read_postgres(url: str, *, to_migrate: bool) -> SchemaState:
 async def find_other_installations(url: str) -> Sequence[str]:
     """The schemas of a PostgreSQL database that have other installations. Raises `StoreUnavailable`."""
     from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415 - see `_read_postgres`
-    from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415
+    from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415 - the same
 
     try:
         return await postgres.find_other_installations(url)

@@ -68,7 +68,7 @@ def find_parameter_fault(values: Mapping[str, str]) -> str | None:
         if name in _KEPT_IF and value not in _KEPT_IF[name][0]:
             return _KEPT_IF[name][1]
     if values.get("sslrootcert") == _SYSTEM and values.get("sslmode", "verify-full") != "verify-full":
-        return "sslrootcert=system needs sslmode=verify-full: anybody has a certificate of one of these authorities."
+        return "sslrootcert=system needs sslmode=verify-full: anyone can get a certificate of one of these authorities."
     return None
 
 

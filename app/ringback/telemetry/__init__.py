@@ -1,7 +1,7 @@
 """What operators see of the service: log lines, traces and metrics.
 
     logs           one line for each fact
-    log_pipes      writes the lines to a pipe, also while nobody reads it
+    log_pipes      writes the lines to a pipe, also while no process reads it
     names          the names of all spans, attributes and metrics that OpenTelemetry exports
     spans          the port `Tracer`, the trace context of W3C, and the span of the present work
     opentelemetry_tracer  the tracer over OpenTelemetry's API

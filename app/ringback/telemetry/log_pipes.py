@@ -1,6 +1,6 @@
 """Log lines to a pipe or a socket, whose reader may stop reading: then lines are lost, and the process serves on.
 
-A write to a full pipe would stop the event loop, and with it every call and callback, until somebody reads.
+A write to a full pipe would stop the event loop, and with it every call and callback, until the pipe is read.
 """
 
 import logging

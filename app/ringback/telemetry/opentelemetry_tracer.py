@@ -47,7 +47,7 @@ class OpenTelemetryTracer:
         own_attributes = _clean_attributes(attributes)
         span = self._tracer.start_span(
             _clean(name),
-            context=_NO_CONTEXT if parent is None else _hold(trace.NonRecordingSpan(_to_span_context(parent))),
+            context=_NO_CONTEXT if parent is None else _to_context(trace.NonRecordingSpan(_to_span_context(parent))),
             kind=_KINDS[kind],
             attributes=own_attributes,
             links=[trace.Link(_to_span_context(link)) for link in links],
@@ -89,7 +89,7 @@ class OpenTelemetrySpan:
                 for key in metric.attributes
                 if key in self._attributes and key not in without
             }
-            self.tracer.records[metric.name](seconds, attributes, _hold(self._span))
+            self.tracer.records[metric.name](seconds, attributes, _to_context(self._span))
 
 
 def _clean_attributes(attributes: Mapping[Attribute, AttributeValue]) -> dict[str, AttributeValue]:
@@ -101,7 +101,7 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _hold(span: trace.Span) -> Context:
+def _to_context(span: trace.Span) -> Context:
     return trace.set_span_in_context(span, _NO_CONTEXT)
 
 

@@ -66,7 +66,7 @@ class PageRoutes:
             try:
                 viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
-                    return reload_open_page(request) or self._refuse_stranger(request)
+                    return reload_open_page(request) or self._refuse_unauthenticated(request)
                 if not in_session_portal:
                     viewer.require_client_session(None)
                 await self._renderer.prepare()
@@ -115,7 +115,7 @@ class PageRoutes:
         if not is_own or not expected or not hmac.compare_digest(token, expected):
             raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
 
-    def _refuse_stranger(self, request: Request) -> Response:
+    def _refuse_unauthenticated(self, request: Request) -> Response:
         """The response to a request without a viewer: the sign-in page, or within a frame that the link has ended."""
         link_id = find_link_id(request)
         if link_id is None:

@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
+from ringback.domain.errors import NotFound
 from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
@@ -17,7 +20,6 @@ from ringback.ui.pages.home import HomePages
 from ringback.ui.pages.issuer_sign_in import IssuerPages
 from ringback.ui.pages.live import LivePages
 from ringback.ui.pages.lookup import LookupPages
-from ringback.ui.pages.missing import MissingPages
 from ringback.ui.pages.portal import PortalPages
 from ringback.ui.pages.redelivery import RedeliveryPages
 from ringback.ui.pages.sessions import SessionPages
@@ -28,6 +30,7 @@ from ringback.ui.pages.webhook_actions import WebhookActions
 from ringback.ui.pages.webhook_form import WebhookFormPages
 from ringback.ui.pages.webhooks import WebhookPages
 from ringback.ui.rendering import Renderer
+from ringback.ui.viewer import Viewer
 
 
 def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] = os.urandom) -> list[BaseRoute]:
@@ -53,6 +56,12 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *UpstreamPages(context, renderer).make_routes(pages),
         *ToolPages(context, renderer, random_bytes).make_routes(pages),
         *EventPages(context, renderer).make_routes(pages),
-        *MissingPages().make_routes(pages),
+        pages.page("/{path:path}", show_missing, in_session_portal=True),  # the last: it matches every path
     ]
     return [*portal, *pages.portal_routes, *own]
+
+
+async def show_missing(request: Request, viewer: Viewer) -> Response:
+    """What the dashboard shows at a path that no page has."""
+    del request, viewer
+    raise NotFound("The dashboard has no page at this address. Its sections are the links above.")

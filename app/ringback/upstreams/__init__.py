@@ -25,7 +25,7 @@
     subscriptions   list and resource changes, for gateway clients and webhooks
     events          events of upstreams that offer MCP Events
     oauth           access tokens for upstreams, and logins with a browser
-    json_schema     validates values against schemas of strangers, in bounded time
+    json_schema     validates values against untrusted schemas, in bounded time
     config          the `mcpServers` file
     own_address     the entries that name this service itself
     instances       finds upstreams that lead back to it, at the handshake

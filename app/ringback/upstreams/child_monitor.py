@@ -48,7 +48,7 @@ class ChildMonitor:
     async def run(self) -> None:
         """Run until the child has exited, or was frozen and is killed."""
         try:
-            while self._child.is_alive:
+            while self._child.is_running:
                 await self._clock.sleep(CHECK_SECONDS)
                 if self._check_liveness() is Liveness.FROZEN:
                     break

@@ -260,18 +260,18 @@ class ElicitationRouter:
     def _remember_task(self, task_id: str, source: _Source) -> None:
         self._tasks[task_id] = source
         if len(self._tasks) > TASKS_MAX:
-            self._lose(self._tasks.pop(next(iter(self._tasks))).owner)
+            self._add_lost_owner(self._tasks.pop(next(iter(self._tasks))).owner)
 
     def _abandon(self, source: _Source) -> None:
         if source.has_response:
             return
         if source.request_id is None:
-            self._lose(source.owner)
+            self._add_lost_owner(source.owner)
             return
         self._abandoned[source.request_id] = source.owner
         if len(self._abandoned) > ABANDONED_REQUESTS_MAX:
-            self._lose(self._abandoned.pop(next(iter(self._abandoned))))
+            self._add_lost_owner(self._abandoned.pop(next(iter(self._abandoned))))
 
-    def _lose(self, owner: CallOwner | None) -> None:
+    def _add_lost_owner(self, owner: CallOwner | None) -> None:
         if len(self._lost_owners) < 2:  # noqa: PLR2004 - see the attribute
             self._lost_owners.add(owner)

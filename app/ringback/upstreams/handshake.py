@@ -23,7 +23,7 @@ from ringback.protocol.errors import (
     RequestNotSent,
     ResponseLost,
     UpstreamError,
-    UpstreamFailed,
+    UpstreamServerError,
     UpstreamUnavailable,
 )
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
@@ -162,7 +162,7 @@ async def _enter_transport(
     direct = DirectPosts(transport, config.url)
     client = make_http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
     await stack.enter_async_context(client)
-    direct.use(client)
+    direct.use_client(client)
     opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
     return await stack.enter_async_context(opened), transport, None, direct
 
@@ -197,7 +197,7 @@ async def _begin_session(
 
 async def _reject_elicitation(
     context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
-    params: mcp_types.ElicitRequestParams,  # noqa: ARG001
+    params: mcp_types.ElicitRequestParams,  # noqa: ARG001 - as above
 ) -> mcp_types.ErrorData:
     """Makes the SDK declare elicitation. `SessionDispatcher` handles every elicitation before it gets here."""
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="No call accepts an elicitation now.")
@@ -245,7 +245,7 @@ def _is_failing(failure: RequestFailed) -> bool:
     """Whether the upstream has failed to respond to the probe, and has not said that it does not know it."""
     if isinstance(failure, UpstreamError):
         return failure.error.get("code") == mcp_types.INTERNAL_ERROR
-    return isinstance(failure, ResponseLost | UpstreamFailed | UpstreamUnavailable)
+    return isinstance(failure, ResponseLost | UpstreamServerError | UpstreamUnavailable)
 
 
 async def _wait_for_stream(transport: LegacySessionTransport) -> None:

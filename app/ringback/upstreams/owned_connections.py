@@ -160,14 +160,15 @@ class OwnedConnections:
             return entry
         if owner == SHARED_OWNER:
             raise UpstreamUnreachable("each principal has a connection of its own, and this request has no principal.")
-        self._make_room()
+        self._close_unused()
         connection, restore = self._make_connection(self.config, owner, self._faults)
         entry = self._entries[owner] = _OwnedConnection(connection, opened_at=self._clock.monotonic())
         self._unused[owner] = None
         self._tasks.start_connection(connection, prepare=restore)
         return entry
 
-    def _make_room(self) -> None:
+    def _close_unused(self) -> None:
+        """At the limit, close a connection without users, if there is one. Raises `UpstreamUnreachable` if there is none."""
         if len(self._entries) < self._connections_max:
             return
         unused = next((each for each in self._unused if each not in self.listener_counts), None)

@@ -228,11 +228,11 @@ class UpstreamSession:
         """Open an events/stream request with these params, in either era. Its frames end with the request."""
         frames = EventFrames()
         async with self._open_stream(EventMethod.STREAM, params, frames) as request_id:
-            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_room):
+            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_space):
                 try:
                     yield frames
                 finally:
-                    frames.end()  # its response no longer waits for room
+                    frames.end()  # its response no longer waits for space in their queue
 
     @asynccontextmanager
     async def _open_stream(

@@ -2,9 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Awaitable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import edges
@@ -14,43 +12,19 @@ from agents import (
     RunContextWrapper,
     Runner,
     RunResult,
-    SQLiteSession,
     UserError,
     function_tool,
     set_tracing_disabled,
 )
-from agents.testing import ScriptedModel, assistant_message, function_call
-from fake_ringback import UPSTREAM, FakeRingback
+from agents.testing import ScriptedModel, assistant_message
+from fake_ringback import UPSTREAM
+from openai_agents_desk import Desk, call, outputs, read_error, wake
 
 from ringback.agents import CallState, NotParkedYet
 from ringback.agents.openai_agents import DurableRunner, ParkedRunsUnavailable, SQLiteParkedRuns
 from ringback.client import Unavailable
 
 set_tracing_disabled(True)
-
-
-class Desk:
-    """A fake Ringback, a store, and runners on them: each stands for a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ringback = FakeRingback()
-        self.folder = folder
-
-    def runner(self) -> DurableRunner:
-        runs = SQLiteParkedRuns(self.folder / "runs.db")
-        return DurableRunner(
-            self.ringback.client(), runs, open_session=lambda name: SQLiteSession(name, self.folder / "history.db")
-        )
-
-
-def call(tool: str, call_id: str = "call_a", arguments: str = '{"key": "k"}') -> Any:
-    return function_call(tool, arguments, call_id=call_id)
-
-
-def outputs(model: ScriptedModel) -> list[Any]:
-    """What the model has read of its tools in its last call."""
-    assert model.last_call is not None
-    return [item["output"] for item in model.last_call.input if item.get("type") == "function_call_output"]
 
 
 async def a_refused_call_is_an_error_for_the_model_at_once(desk: Desk) -> None:
@@ -425,23 +399,6 @@ async def a_tool_runs_only_with_the_durable_runner(desk: Desk) -> None:
     state.approve(parked.interruptions[0])
 
     assert "DurableRunner.run" in await read_error(UserError, Runner.run(agent, state))
-
-
-async def read_error(kind: type[Exception], work: Awaitable[Any]) -> str:
-    try:
-        await work
-    except kind as error:
-        return str(error)
-    raise AssertionError(f"no {kind.__name__} was raised")
-
-
-async def wake(desk: Desk, agent: Agent[Any], index: int, **options: Any) -> RunResult | None:
-    """Wake the agent in another process after the end of a call."""
-    started = desk.ringback.started[index]
-    desk.ringback.end(started)
-    runner = desk.runner()
-    await runner.load_tools(UPSTREAM)
-    return await runner.wake(agent, desk.ringback.callback(started), **options)
 
 
 edges.run(globals(), Desk)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,20 @@ from tests.support.upstreams import (
 )
 
 
+@pytest.fixture
+def set_pause(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets how long a refused call waits."""
+
+    def set_seconds(seconds: float) -> None:
+        backoff = Backoff(first_seconds=seconds, longest_seconds=seconds)
+        monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", backoff)
+
+    return set_seconds
+
+
+SetPause = Callable[[float], None]
+
+
 class RefusedTool:
     """Refuses each call of one tool, and counts the refusals."""
 
@@ -46,6 +62,17 @@ class RefusedTool:
         self.refusals += 1
         self._changed.set()
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
+
+
+@asynccontextmanager
+async def running_with_refused_tool(
+    engine: Engine, refused: RefusedTool, era: str, **config: Any
+) -> AsyncGenerator[None]:
+    """Run calls to an upstream that refuses those of its tool `steps`."""
+    app = ControlledUpstream().app()
+    refusing = OverriddenResponses(make_legacy_app(app) if era == "legacy" else app, {"tool:steps": refused})
+    async with serving(refusing) as server, running_runner(engine, replace(make_http_config(server.url), **config)):
+        yield
 
 
 class ThrottlingProxy(OverriddenResponses):
@@ -68,10 +95,8 @@ class ThrottlingProxy(OverriddenResponses):
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
-) -> None:
-    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=0.01, longest_seconds=0.01))
+async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine, set_pause: SetPause, era: str) -> None:
+    set_pause(0.01)
     stage, call = ControlledUpstream(), make_call_to(engine, "echo")
     await engine.insert_calls(call)
 
@@ -84,21 +109,18 @@ async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other_principals(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
+    engine: Engine, set_pause: SetPause, era: str
 ) -> None:
     """A pause takes up to an hour. The calls of one principal, whose quota was spent, kept all places of the upstream."""
-    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=3600, longest_seconds=3600))
-    stage, refused = ControlledUpstream(), RefusedTool()
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    set_pause(3600)
+    refused = RefusedTool()
     throttled = [make_call_to(engine, "steps", principal=ALICE) for _ in range(12)]
     others = [make_call_to(engine, "echo", principal=BOB) for _ in range(6)]
     await engine.insert_calls(*throttled, *others)
 
-    async with serving(OverriddenResponses(app, {"tool:steps": refused})) as server:
-        upstream = replace(make_http_config(server.url), max_concurrent=4)
-        async with running_runner(engine, upstream):
-            ended = await engine.wait_until_final(*others)
-            phases = Counter([(await engine.read_call(call)).phase for call in throttled])
+    async with running_with_refused_tool(engine, refused, era, max_concurrent=4):
+        ended = await engine.wait_until_final(*others)
+        phases = Counter([(await engine.read_call(call)).phase for call in throttled])
 
     assert {call.outcome for call in ended} == {CallOutcome.RESULT}
     assert refused.refusals <= 4, "its queued calls would be refused, too"
@@ -108,21 +130,18 @@ async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_other_principals(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
+    engine: Engine, set_pause: SetPause, era: str
 ) -> None:
-    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=3600, longest_seconds=3600))
-    stage, refused = ControlledUpstream(), RefusedTool()
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    set_pause(3600)
+    refused = RefusedTool()
     throttled = [make_call_to(engine, "steps", principal=Principal(name)) for name in ("carol", "dave")]
     other = make_call_to(engine, "echo", principal=BOB)
     await engine.insert_calls(*throttled)
 
-    async with serving(OverriddenResponses(app, {"tool:steps": refused})) as server:
-        upstream = replace(make_http_config(server.url), max_concurrent=2, isolation=Isolation.PRINCIPAL)
-        async with running_runner(engine, upstream):
-            await refused.wait_until_refused(len(throttled))
-            await engine.insert_calls(other)
-            (ended,) = await engine.wait_until_final(other)
+    async with running_with_refused_tool(engine, refused, era, max_concurrent=2, isolation=Isolation.PRINCIPAL):
+        await refused.wait_until_refused(len(throttled))
+        await engine.insert_calls(other)
+        (ended,) = await engine.wait_until_final(other)
 
     assert ended.outcome is CallOutcome.RESULT
 
@@ -130,9 +149,9 @@ async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_o
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelled(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, era: str
+    engine: Engine, set_pause: SetPause, era: str
 ) -> None:
-    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=3600, longest_seconds=3600))
+    set_pause(3600)
     stage, call = ControlledUpstream(), make_call_to(engine, "echo")
     await engine.insert_calls(call)
     proxy = ThrottlingProxy(stage, era, refusals=1)
@@ -149,9 +168,9 @@ async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelle
 
 @pytest.mark.requirement("R33")
 async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_once(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, set_pause: SetPause
 ) -> None:
-    monkeypatch.setattr(throttled_calls, "THROTTLE_BACKOFF", Backoff(first_seconds=0.01, longest_seconds=0.01))
+    set_pause(0.01)
     stage, calls = ControlledUpstream(), [make_call_to(engine, "echo", principal=each) for each in (ALICE, BOB) * 8]
     await engine.insert_calls(*calls)
 

@@ -97,7 +97,7 @@ async def test_a_long_log_is_sent_in_steps_to_its_end(still: Engine) -> None:
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_webhook_of_one_call_hears_a_long_life_of_it_step_by_step(still: Engine) -> None:
+async def test_a_webhook_of_one_call_receives_its_many_events_step_by_step(still: Engine) -> None:
     call = make_call()
     await append(still, 7, call_id=call.id, name=EventName.CALL_PROGRESS)
     await append(still, 7)
@@ -111,7 +111,7 @@ async def test_a_webhook_of_one_call_hears_a_long_life_of_it_step_by_step(still:
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_a_webhook_that_is_disabled_meanwhile_hears_no_more_of_the_past(still: Engine) -> None:
+async def test_a_webhook_that_is_disabled_meanwhile_receives_no_more_past_events(still: Engine) -> None:
     await append(still, 9)
     webhook = make_webhook()
     await start_catch_up(still, webhook)

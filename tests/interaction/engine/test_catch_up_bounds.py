@@ -101,7 +101,7 @@ async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypat
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_what_is_more_than_may_be_held_is_given_up_and_told_of_as_a_gap(
+async def test_what_is_more_than_may_be_held_is_given_up_and_reported_as_a_gap(
     still: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catching_up, "CATCH_UP_DELIVERIES_MAX", 4)

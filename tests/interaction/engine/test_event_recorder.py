@@ -62,7 +62,7 @@ def make_recorder(
         recorder=recorder or engine.recorder,
         connections={FOLLOWED.upstream: events},
         catalog=cast("UpstreamEventCatalog", PolledTypes()),
-        event_room=QuotaEnforcer(Quotas(event_bytes=event_bytes), clock=engine.clock),
+        event_quota=QuotaEnforcer(Quotas(event_bytes=event_bytes), clock=engine.clock),
     )
 
 

@@ -40,7 +40,7 @@ STATEMENT_SECONDS = 15.0
 
 
 async def assert_grace_before_end(janitor: Janitor, engine: Engine, clock: FakeClock, call: Call) -> None:
-    """The next round leaves the call to its holder. The first one after the grace ends it, as nobody has extended its lease."""
+    """The next round leaves the call to its holder. The first one after the grace ends it: its lease was not extended."""
     await janitor.run_once()
     assert (await engine.read_call(call)).phase is CallPhase.RUNNING
     clock.advance(RESUME_GRACE_SECONDS)
@@ -49,7 +49,7 @@ async def assert_grace_before_end(janitor: Janitor, engine: Engine, clock: FakeC
 
 
 class StoreBackAfterAnOutage(StoreWrapper):
-    """Its first reading takes a minute, in which nobody could extend a lease."""
+    """Its first reading takes a minute, in which no holder could extend a lease."""
 
     def __init__(self, inner: Store, clock: FakeClock, *, fails: bool) -> None:
         super().__init__(inner)
@@ -79,7 +79,7 @@ async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
 
 
 class DiskThatStoodStill(StoreWrapper):
-    """Its first writing unit takes a minute, in which nobody could extend a lease: before its turn, or in its commit."""
+    """Its first writing unit takes a minute, in which no holder could extend a lease: before its turn, or in its commit."""
 
     def __init__(self, inner: Store, clock: FakeClock, *, in_commit: bool) -> None:
         super().__init__(inner)

@@ -196,7 +196,7 @@ async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
 
 
 class CountingStore(StoreWrapper):
-    """Counts the units of work, and refuses those that read if told so."""
+    """Counts the units of work, and refuses those that read if the test says so."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

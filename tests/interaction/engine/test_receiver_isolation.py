@@ -134,7 +134,7 @@ async def test_a_sender_that_raises_anything_counts_as_a_failed_attempt(still: E
 
 
 class RecorderWithoutServiceEvents(Recorder):
-    """Raises for one webhook: stands for any bug that affects one delivery and not its neighbours."""
+    """Raises for one webhook: stands for any bug that affects one delivery and no other."""
 
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         del tx, name, webhook

@@ -28,7 +28,7 @@ async def revoke(engine: Engine, caller: Caller) -> None:
     await ApiKeys(store=engine.store, ids=engine.ids).revoke_key(caller.key_id)
 
 
-async def test_a_revoked_key_ends_its_subscriptions_and_tells_their_receivers(
+async def test_a_revoked_key_ends_its_subscriptions_and_notifies_their_receivers(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     stage = SubscriptionStage(still)

@@ -1,4 +1,4 @@
-"""Challenges are requests to strangers, so they are counted: per origin, per principal, per URL, and at once."""
+"""Challenges are requests to unproven URLs, so they are counted: per origin, per principal, per URL, and at once."""
 
 import asyncio
 from contextlib import suppress

@@ -17,22 +17,29 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.ssrf import NON_ROUTABLE_HOSTS
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
-from ringback.cli.server_checks.subject import CheckPatience
+from ringback.cli.server_checks.subject import CheckTimeouts
 from tests.support import events_deliveries
 from tests.support.events_log import describe_type
 from tests.support.events_server import SLOW_HEARTBEAT_SECONDS, EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
-PATIENT: Final = CheckPatience(
-    event=WAIT_SECONDS,
-    active=WAIT_SECONDS,
-    heartbeat=WAIT_SECONDS,
-    silence=WAIT_SECONDS,
-    retry=WAIT_SECONDS,
-    quiet=0.2,
+LONG_TIMEOUTS: Final = CheckTimeouts(
+    event_seconds=WAIT_SECONDS,
+    active_seconds=WAIT_SECONDS,
+    heartbeat_seconds=WAIT_SECONDS,
+    silence_seconds=WAIT_SECONDS,
+    retry_seconds=WAIT_SECONDS,
+    quiet_seconds=0.2,
 )
 """Each wait ends with what it waits for: of a correct server, and of a broken one that sends something wrong."""
-HASTY: Final = CheckPatience(event=2.0, active=2.0, heartbeat=1.0, silence=0.3, retry=2.0, quiet=0.2)
+SHORT_TIMEOUTS: Final = CheckTimeouts(
+    event_seconds=2.0,
+    active_seconds=2.0,
+    heartbeat_seconds=1.0,
+    silence_seconds=0.3,
+    retry_seconds=2.0,
+    quiet_seconds=0.2,
+)
 """For a broken server that sends nothing, which is waited for in vain."""
 SILENT: Final = frozenset(
     {
@@ -41,13 +48,15 @@ SILENT: Final = frozenset(
     }
 )
 """Faults of servers that send nothing, or nothing of the kind that the check waits for."""
-WINDOWS: Final[Mapping[str, CheckPatience]] = {
-    **dict.fromkeys(SILENT, HASTY),
-    "stream-heartbeat-interval": replace(PATIENT, silence=HASTY.silence),
-    "delivery-retries-bounded": replace(PATIENT, quiet=WAIT_SECONDS),
+WINDOWS: Final[Mapping[str, CheckTimeouts]] = {
+    **dict.fromkeys(SILENT, SHORT_TIMEOUTS),
+    "stream-heartbeat-interval": replace(LONG_TIMEOUTS, silence_seconds=SHORT_TIMEOUTS.silence_seconds),
+    "delivery-retries-bounded": replace(LONG_TIMEOUTS, quiet_seconds=WAIT_SECONDS),
     # What arrives although it must not comes while nothing else is waited for.
-    **dict.fromkeys(("delivery-410-non-retryable", "delivery-413-non-retryable"), replace(PATIENT, quiet=2.0)),
-    **dict.fromkeys(("ssrf-no-redirects", "unsubscribe-stops-delivery"), replace(PATIENT, quiet=2.0)),
+    **dict.fromkeys(
+        ("delivery-410-non-retryable", "delivery-413-non-retryable"), replace(LONG_TIMEOUTS, quiet_seconds=2.0)
+    ),
+    **dict.fromkeys(("ssrf-no-redirects", "unsubscribe-stops-delivery"), replace(LONG_TIMEOUTS, quiet_seconds=2.0)),
 }
 
 NEEDS_ANOTHER_SERVER: Final = frozenset(
@@ -76,7 +85,7 @@ FAULTS: Final = sorted({case.case.id for case in CASES} - WITHOUT_FAULT)
 
 
 async def run_against(
-    fault: str, *only: str, patience: CheckPatience = PATIENT, era: Era | None = None
+    fault: str, *only: str, timeouts: CheckTimeouts = LONG_TIMEOUTS, era: Era | None = None
 ) -> list[CheckResult]:
     async with serving_events(EventsServer(fault)) as url:
         options = RunOptions(
@@ -85,7 +94,7 @@ async def run_against(
             other_credentials={"authorization": "Bearer bob"},
             era=era,
             emit_tool="emit",
-            patience=patience,
+            timeouts=timeouts,
         )
         return await run_checks(options, select_cases(only))
 
@@ -142,7 +151,9 @@ class BusyServer(EventsServer):
 @pytest.mark.parametrize("method", ["tools/call", "events/poll"])
 async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wrong(method: str) -> None:
     async with serving_events(BusyServer(method)) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", patience=PATIENT)
+        options = RunOptions(
+            url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", timeouts=LONG_TIMEOUTS
+        )
         results = await run_checks(options, select_cases(["delivery"]))
 
     verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
@@ -174,7 +185,7 @@ class PartlyGuardedServer(EventsServer):
 )
 async def test_a_callback_that_timed_out_hides_no_callback_that_was_accepted(fault: str, verdict: CheckVerdict) -> None:
     async with serving_events(PartlyGuardedServer(fault)) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
         (result,) = await run_checks(options, select_cases(["ssrf-reject-non-routable"]))
 
     assert result.verdict is verdict, result.observed
@@ -193,7 +204,7 @@ class ServerWithCookies(EventsServer):
 
 async def test_a_client_without_credentials_is_not_known_by_the_cookie_of_another() -> None:
     async with serving_events(ServerWithCookies()) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
         (result,) = await run_checks(options, select_cases(["subscribe-auth-required"]))
 
     assert result.verdict is CheckVerdict.PASSED, result.observed
@@ -206,7 +217,7 @@ async def test_an_event_that_did_not_happen_is_not_missed_by_a_callback_or_a_str
             url=url,
             credentials={"authorization": "Bearer alice"},
             emit_tool="emit",
-            patience=replace(PATIENT, event=0.2),
+            timeouts=replace(LONG_TIMEOUTS, event_seconds=0.2),
         )
         (result,) = await run_checks(options, select_cases([case]))
 
@@ -220,7 +231,9 @@ async def test_a_server_that_has_not_retried_anything_yet_does_not_pass_for_one_
 ) -> None:
     monkeypatch.setattr(events_deliveries, "ATTEMPTS_MAX", 1)
 
-    (result,) = await run_against("", f"delivery-{status}-non-retryable", patience=replace(PATIENT, retry=0.2))
+    (result,) = await run_against(
+        "", f"delivery-{status}-non-retryable", timeouts=replace(LONG_TIMEOUTS, retry_seconds=0.2)
+    )
 
     assert (result.verdict, result.observed) == (
         CheckVerdict.UNTESTABLE,
@@ -244,7 +257,7 @@ async def test_a_server_that_checks_the_parts_of_a_request_in_another_order_is_n
     responses: Mapping[str, Mapping[str, Any]], case: str, verdict: CheckVerdict
 ) -> None:
     async with serving_events(ScriptedServer(responses)) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
         (result,) = await run_checks(options, select_cases([case]))
 
     assert result.verdict is verdict, result.observed
@@ -259,7 +272,7 @@ def test_more_than_sixty_checks_can_fail_and_each_has_an_id_of_its_own() -> None
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_broken_rule_is_found_by_its_check(fault: str) -> None:
-    result, *_ = await run_against(fault, fault, patience=WINDOWS.get(fault, PATIENT))
+    result, *_ = await run_against(fault, fault, timeouts=WINDOWS.get(fault, LONG_TIMEOUTS))
 
     assert result.verdict in {CheckVerdict.FAILED, CheckVerdict.WARNED}, (result.verdict, result.observed)
 
@@ -275,7 +288,7 @@ async def test_without_anything_that_makes_an_event_happen_the_checks_about_even
 
 
 async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> None:
-    results = await run_against("garbage", patience=HASTY)
+    results = await run_against("garbage", timeouts=SHORT_TIMEOUTS)
 
     assert len(results) == len(CASES)
     assert sum(each.verdict is CheckVerdict.FAILED for each in results) >= 5

@@ -16,7 +16,7 @@ from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.message_stream import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
-from ringback.cli.server_checks.subject import CheckPatience, EventChoice
+from ringback.cli.server_checks.subject import CheckTimeouts, EventChoice
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.support.slow_bodies import send_slowly
@@ -102,10 +102,10 @@ class HostileServer(EventsServer):
     ],
 )
 async def test_a_hostile_handshake_ends_the_run_with_its_reason(respond: Callable[[], Response], reason: str) -> None:
-    patience = CheckPatience(handshake=0.2 if respond is stream_comments else WAIT_SECONDS)
+    timeouts = CheckTimeouts(handshake_seconds=0.2 if respond is stream_comments else WAIT_SECONDS)
     async with asyncio.timeout(WAIT_SECONDS), serving_events(HostileServer(dict.fromkeys(HANDSHAKES, respond))) as url:
         with pytest.raises(ServerUnreachable, match=f"modern: .*{reason}.*legacy: .*{reason}"):
-            await run_checks(RunOptions(url=url, patience=patience), select_cases(["capability"]))
+            await run_checks(RunOptions(url=url, timeouts=timeouts), select_cases(["capability"]))
 
 
 async def test_a_handshake_with_members_of_other_types_ends_the_run_with_its_reason() -> None:
@@ -121,7 +121,7 @@ async def test_a_run_ends_although_the_server_never_finishes_an_unsubscribe() ->
         asyncio.timeout(WAIT_SECONDS),
         serving_events(HostileServer({"events/unsubscribe": stream_comments})) as url,
     ):
-        options = RunOptions(url=url, credentials=ALICE, patience=CheckPatience(close=0.2))
+        options = RunOptions(url=url, credentials=ALICE, timeouts=CheckTimeouts(close_seconds=0.2))
         results = await run_checks(options, cases)
 
     assert [each.verdict for each in results] == [CheckVerdict.PASSED]
@@ -130,7 +130,7 @@ async def test_a_run_ends_although_the_server_never_finishes_an_unsubscribe() ->
 async def test_a_server_without_events_that_never_finishes_its_list_ends_the_run() -> None:
     server = HostileServer({"events/list": stream_comments}, "no-events")
     async with asyncio.timeout(WAIT_SECONDS), serving_events(server) as url:
-        options = RunOptions(url=url, patience=CheckPatience(reply=2.0))
+        options = RunOptions(url=url, timeouts=CheckTimeouts(reply_seconds=2.0))
         results = await run_checks(options, select_cases(["list-implemented"]))
 
     assert [each.verdict for each in results] == [CheckVerdict.FAILED]
@@ -176,9 +176,9 @@ async def test_a_stream_that_ends_at_once_is_reported_with_its_response() -> Non
 
 
 async def test_a_stream_that_is_never_idle_needs_no_heartbeat() -> None:
-    patience = CheckPatience(active=WAIT_SECONDS, heartbeat=0.2, silence=WAIT_SECONDS)
+    timeouts = CheckTimeouts(active_seconds=WAIT_SECONDS, heartbeat_seconds=0.2, silence_seconds=WAIT_SECONDS)
     async with serving_events(HostileServer({"events/stream": stream_events_without_pause})) as url:
-        options = RunOptions(url=url, credentials=ALICE, patience=patience)
+        options = RunOptions(url=url, credentials=ALICE, timeouts=timeouts)
         (result,) = await run_checks(options, select_cases(["stream-heartbeat-required"]))
 
     assert result.verdict is CheckVerdict.UNTESTABLE

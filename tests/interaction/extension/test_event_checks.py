@@ -10,7 +10,7 @@ from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
 from ringback.extension import Events
 from ringback.extension.events import log_backend
-from tests.interaction.events_checks.test_check_server import NEEDS_ANOTHER_SERVER, NEEDS_FIXTURE, PATIENT
+from tests.interaction.events_checks.test_check_server import LONG_TIMEOUTS, NEEDS_ANOTHER_SERVER, NEEDS_FIXTURE
 from tests.support.event_servers import FastmcpEvents, make_fastmcp_order_server, make_order_server, serving_orders
 from tests.support.extension_servers import LOCAL_RECEIVER_SETTINGS
 
@@ -49,7 +49,7 @@ async def test_a_users_server_passes_every_check_of_a_server_with_events(make_se
             era=Era.MODERN,
             emit_tool="ship",
             emit_arguments={"order_id": "checked"},
-            patience=PATIENT,
+            timeouts=LONG_TIMEOUTS,
         )
         results = await run_checks(options, select_cases([]))
 

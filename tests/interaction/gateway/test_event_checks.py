@@ -11,7 +11,7 @@ from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
 from ringback.cli.server_checks.subject import EventChoice
 from ringback.mcp_server import event_backend
-from tests.interaction.events_checks.test_check_server import NEEDS_ANOTHER_SERVER, NEEDS_FIXTURE, PATIENT
+from tests.interaction.events_checks.test_check_server import LONG_TIMEOUTS, NEEDS_ANOTHER_SERVER, NEEDS_FIXTURE
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway.test_event_polls import call_echo, poll
 
@@ -39,7 +39,7 @@ async def check_gateway(
         choice=EventChoice(name="call.finished", arguments=arguments),
         emit_tool=tool,
         emit_arguments={"text": "checked"},
-        patience=PATIENT,
+        timeouts=LONG_TIMEOUTS,
     )
     return await run_checks(options, select_cases(only))
 

@@ -11,6 +11,7 @@ import pytest
 
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.principal import DEFAULT_SCOPES, Principal
+from ringback.mcp_server import request_events
 from ringback.mcp_server.request_context import Endpoint
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_transport import SessionTransport
@@ -145,3 +146,9 @@ async def files(tmp_path: Path) -> AsyncGenerator[RestartableRingback]:
         }
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
         yield RestartableRingback(tmp_path, urls, stage, notes, http)
+
+
+@pytest.fixture
+def streams_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast response would be one JSON body, which has no event to resume from."""
+    monkeypatch.setattr(request_events, "OPEN_AFTER_SECONDS", 0.0)

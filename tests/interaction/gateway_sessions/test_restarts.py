@@ -65,7 +65,9 @@ async def test_a_session_that_is_idle_keeps_no_message_of_its_client_in_memory(f
         assert (get_body(transport.last_scope), get_message(transport.last_scope)) == (b"", None)
 
 
-async def test_an_endpoint_that_ends_hears_no_more_of_its_sessions_from_other_nodes(files: RestartableRingback) -> None:
+async def test_an_endpoint_that_ends_gets_no_more_notifications_about_its_sessions_from_other_nodes(
+    files: RestartableRingback,
+) -> None:
     """The endpoint of an upstream that is removed ends, and the process goes on."""
     is_closed = asyncio.Event()
     async with files.running() as running:
@@ -148,7 +150,7 @@ async def _count_waiting(manager: BoundedSessionManager, count: int) -> bool:
     return lock.statistics().tasks_waiting == count
 
 
-async def test_requests_of_strangers_do_not_keep_a_session_alive(files: RestartableRingback) -> None:
+async def test_requests_of_other_principals_do_not_extend_a_session(files: RestartableRingback) -> None:
     async with files.running() as running:
         session = await open_session(running)
         manager = await running.find_manager("stage")
@@ -272,7 +274,7 @@ async def test_an_idle_session_expires_and_a_used_one_does_not(files: Restartabl
     assert [answer.status_code for answer in answers] == [404, 200]
 
 
-# -- strangers ----------------------------------------------------------------------------------------------------------------
+# -- other principals ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_stored_session_of_another_caller_is_unknown(files: RestartableRingback) -> None:

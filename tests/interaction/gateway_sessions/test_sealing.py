@@ -6,7 +6,7 @@ from ringback.domain.encryption import SealedColumn
 from ringback.keyring import rotate_key_file
 from ringback.settings import Settings
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
-from tests.interaction.gateway_sessions.test_resumed_streams import LONG_WAIT, lose_stream
+from tests.interaction.gateway_sessions.lost_streams import LONG_WAIT, lose_stream
 from tests.support.databases import query_rows
 from tests.support.engine import wait_until
 from tests.support.event_reader import resume_stream

@@ -127,11 +127,13 @@ LEGACY_REQUIREMENTS: Final = (
         "L30", "Task Execution Errors", "tasks/result of a result is a result, also when that is an error."
     ),
     TaskRequirement("L31", "Task Isolation and Access Control", "Tasks are bound to who is authorised."),
-    TaskRequirement("L32", "Task Isolation and Access Control", "Where nobody is, task ids cannot be guessed."),
+    TaskRequirement("L32", "Task Isolation and Access Control", "Without authentication, task ids cannot be guessed."),
     TaskRequirement(
-        "L33", "Task Isolation and Access Control", "tasks/get, result and cancel of somebody else's task are refused."
+        "L33",
+        "Task Isolation and Access Control",
+        "tasks/get, result and cancel of another principal's task are refused.",
     ),
-    TaskRequirement("L34", "Task Isolation and Access Control", "tasks/list lists nobody else's tasks."),
+    TaskRequirement("L34", "Task Isolation and Access Control", "tasks/list lists only the caller's own tasks."),
 )
 
 CANCELLATION_REQUIREMENTS: Final = (

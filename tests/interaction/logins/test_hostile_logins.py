@@ -196,7 +196,7 @@ async def test_the_words_of_a_denial_are_not_shown(stage: Stage) -> None:
     assert "script" not in str(refused.value)
 
 
-async def test_a_login_that_hangs_delays_no_neighbour(stage: Stage) -> None:
+async def test_a_login_that_hangs_delays_no_other_login(stage: Stage) -> None:
     body = stage.server.responses[METADATA_PATH] = StreamedBody(itertools.repeat(b" "), pause_seconds=TRICKLE_SECONDS)
     hanging = asyncio.create_task(stage.start_login(stage.alice))
     await stage.server.wait_for_request(METADATA_PATH)

@@ -190,7 +190,7 @@ async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(t
 async def test_a_webhook_with_a_cursor_gets_a_gap_if_the_events_after_it_were_not_recorded(
     tmp_path: Path, *, is_demanded: bool
 ) -> None:
-    """Nobody demanded the events of the upstream then, so the log lacks them, and the catch-up cannot send them."""
+    """No client demanded the events of the upstream then, so the log lacks them, and the catch-up cannot send them."""
     upstream = EventUpstream(modes=["poll"])
     async with (
         serving(upstream.app()) as server,

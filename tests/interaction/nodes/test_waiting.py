@@ -138,7 +138,7 @@ async def test_a_cancellation_at_one_node_reaches_the_upstream_of_another(site: 
     assert (await alice.wait(call.id)).status == "cancelled"
 
 
-async def test_a_runner_that_hears_nothing_notices_a_cancellation_with_its_heartbeat(
+async def test_a_runner_without_notifications_notices_a_cancellation_with_its_heartbeat(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=0.05, heartbeat_seconds=0.05))

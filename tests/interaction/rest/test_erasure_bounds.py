@@ -13,7 +13,7 @@ from ringback.domain.principal import ALL_SCOPES, Caller, Principal, Scope
 from ringback.services import erasure_batches
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.events.event_publishing import PublishedEvent
-from tests.interaction.rest.test_erasure import BODY, PRIVATE, RESULT, SESSION, find_private_text, run_call, start
+from tests.support.erasures import BODY, PRIVATE, RESULT, SESSION, find_private_text, run_call, start
 from tests.support.service import CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 ROUNDS = 15

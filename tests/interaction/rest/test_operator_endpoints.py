@@ -136,7 +136,7 @@ async def test_no_page_that_loads_foreign_scripts_is_served(service: ServiceUnde
     assert [(await anonymous.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]
 
 
-async def test_the_status_tells_an_operator_what_this_node_does(
+async def test_the_status_shows_an_operator_what_this_node_does(
     service: ServiceUnderTest, root: httpx.AsyncClient
 ) -> None:
     answer = await root.get("/v1/status")

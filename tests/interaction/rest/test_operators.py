@@ -132,7 +132,7 @@ async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     assert (await alice.get(f"/v1/deliveries/{tested.json()['id']}")).status_code == 200
 
 
-async def test_an_operator_that_acts_on_one_object_is_told_whose_it_is(
+async def test_an_operator_that_acts_on_one_object_reads_whose_it_is(
     service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
     webhook_id, ended, open_call = await register_webhook(alice), await start_call(alice), await start_call(alice)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -174,13 +174,13 @@ async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certi
         assert [opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for opened in sockets.opened] == [1, 1]
 
 
-@pytest.mark.parametrize("tls", [False, True])
-async def test_an_attempt_may_be_cancelled_at_any_time(
-    *, client_tls: ssl.SSLContext, certificates: CertificateAuthority, tls: bool
+async def interrupt_at_each_turn(
+    interrupt: Callable[[Http1Sender, "asyncio.Task[AttemptResult]"], Awaitable[bool]],
+    client_tls: ssl.SSLContext,
+    server_tls: ssl.SSLContext | None,
 ) -> None:
-    """Each time one turn of the event loop later, until one attempt comes to its end."""
+    """Interrupt attempts, each one turn of the event loop later, until one is delivered as `interrupt` says."""
     sockets, turns, delivered = OpenedSockets(), 0, False
-    server_tls = certificates.server("receiver.test") if tls else None
     async with serving_receiver(respond_with(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
         while not delivered:
             async with make_sender(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
@@ -188,13 +188,25 @@ async def test_an_attempt_may_be_cancelled_at_any_time(
                 attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
                 for _ in range(turns):
                     await asyncio.sleep(0)
-                attempt.cancel()
-                (ended,) = await asyncio.gather(attempt, return_exceptions=True)
-                delivered = isinstance(ended, AttemptResult) and ended.category is AttemptCategory.DELIVERED
+                delivered = await interrupt(sender, attempt)
             turns += 1
 
     assert turns > 5
     assert sockets.all_closed
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_an_attempt_may_be_cancelled_at_any_time(
+    *, client_tls: ssl.SSLContext, certificates: CertificateAuthority, tls: bool
+) -> None:
+    """Each time one turn of the event loop later, until one attempt comes to its end."""
+
+    async def cancel(_sender: Http1Sender, attempt: asyncio.Task[AttemptResult]) -> bool:
+        attempt.cancel()
+        (ended,) = await asyncio.gather(attempt, return_exceptions=True)
+        return isinstance(ended, AttemptResult) and ended.category is AttemptCategory.DELIVERED
+
+    await interrupt_at_each_turn(cancel, client_tls, certificates.server("receiver.test") if tls else None)
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -202,23 +214,14 @@ async def test_a_sender_may_be_closed_at_any_time_of_an_attempt(
     *, client_tls: ssl.SSLContext, certificates: CertificateAuthority, tls: bool
 ) -> None:
     """Each time one turn of the event loop later: delivered or refused, and nothing stays open."""
-    sockets, turns, delivered = OpenedSockets(), 0, False
-    server_tls = certificates.server("receiver.test") if tls else None
-    async with serving_receiver(respond_with(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
-        while not delivered:
-            async with make_sender(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
-                target = make_target(receiver.scheme, "receiver.test", receiver.port)
-                attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                await sender.aclose()
-                answer = await attempt
-                delivered = answer.category is AttemptCategory.DELIVERED
-                assert delivered or answer.category is BROKEN
-            turns += 1
 
-    assert turns > 5
-    assert sockets.all_closed
+    async def close(sender: Http1Sender, attempt: asyncio.Task[AttemptResult]) -> bool:
+        await sender.aclose()
+        answer = await attempt
+        assert answer.category in {AttemptCategory.DELIVERED, BROKEN}
+        return answer.category is AttemptCategory.DELIVERED
+
+    await interrupt_at_each_turn(close, client_tls, certificates.server("receiver.test") if tls else None)
 
 
 async def test_a_sender_that_is_closed_while_it_dials_sends_nothing(client_tls: ssl.SSLContext) -> None:

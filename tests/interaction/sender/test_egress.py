@@ -111,7 +111,7 @@ async def test_a_blocked_address_never_reaches_the_proxy(client_tls: ssl.SSLCont
     ],
     ids=lambda value: str(value)[:12],
 )
-async def test_a_proxy_that_does_not_connect_tells_whose_failure_it_is(
+async def test_a_proxy_that_does_not_connect_says_whose_failure_it_is(
     client_tls: ssl.SSLContext, response: bytes, category: AttemptCategory, detail: str
 ) -> None:
     async with (

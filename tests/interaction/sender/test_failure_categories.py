@@ -115,7 +115,9 @@ async def test_a_response_body_that_does_not_end_is_named_beside_its_status(http
 
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "307 Temporary Redirect"])
-async def test_a_redirect_tells_its_location_and_is_not_followed(http1_sender: Http1Sender, status: str) -> None:
+async def test_a_redirect_is_recorded_with_its_location_and_is_not_followed(
+    http1_sender: Http1Sender, status: str
+) -> None:
     moved = response(status, location="https://moved.example/hook?token=hunter2#part")
     async with serving_receiver(respond_with(moved)) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")
@@ -138,7 +140,7 @@ async def test_a_location_is_bounded_and_escaped_and_has_no_password(http1_sende
     assert "hunter2" not in detail
 
 
-async def test_only_a_redirect_tells_a_location(http1_sender: Http1Sender) -> None:
+async def test_only_a_redirect_is_recorded_with_a_location(http1_sender: Http1Sender) -> None:
     created = await post(http1_sender, respond_with(response("201 Created", location="/made/1")))
 
     assert (created.category, created.detail) == (AttemptCategory.DELIVERED, None)

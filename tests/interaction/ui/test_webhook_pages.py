@@ -40,7 +40,7 @@ async def read_webhook(client: httpx.AsyncClient, webhook_id: str) -> dict[str, 
     return (await client.get(f"/v1/webhooks/{webhook_id}")).json()
 
 
-async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_deliveries(
+async def test_the_list_shows_own_webhooks_with_what_they_receive_and_their_dead_deliveries(
     service: ServiceUnderTest,
 ) -> None:
     alice, bob = await service.create_client("alice"), await service.create_client("bob")

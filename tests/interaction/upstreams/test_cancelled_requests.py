@@ -1,4 +1,4 @@
-"""Cancelled requests of a legacy session over HTTP: the upstream is told, and its response is not read on.
+"""Cancelled requests of a legacy session over HTTP: the upstream is notified, and its response is not read on.
 
 A client that only stops waiting would keep a connection, its buffers and the reading of a flood for each cancelled call.
 """

@@ -51,7 +51,7 @@ async def test_after_a_login_with_another_account_every_node_shows_its_lists_and
 
 
 @pytest.mark.parametrize("credentials", CredentialsScope)
-async def test_a_connection_without_requests_is_replaced_and_clients_hear_of_it(
+async def test_a_connection_without_requests_is_replaced_and_clients_are_notified(
     tmp_path: Path, credentials: CredentialsScope
 ) -> None:
     async with open_logins(tmp_path, "modern", credentials) as logins:

@@ -127,10 +127,10 @@ async def test_a_child_whose_session_was_replaced_ends_although_it_keeps_a_strea
         await wait_until_true(lambda: connection.catalog_cache.get_entries(Listing.EVENTS) is not None)
         replaced.close_to_new_requests()
 
-        await wait_until_true(lambda: replaced.child is not None and not replaced.child.is_alive)
+        await wait_until_true(lambda: replaced.child is not None and not replaced.child.is_running)
         following = await connection.get_shared_session()
         assert following.child is not None
-        assert following.child.is_alive
+        assert following.child.is_running
 
 
 @pytest.mark.sqlite_only("a database of PostgreSQL is no file")
@@ -265,7 +265,7 @@ def test_a_child_has_no_second_copy_of_a_pipe_so_that_the_end_of_its_output_is_n
         )
         async with asyncio.timeout(WAIT_SECONDS):
             assert await started.stdout.read() == b""
-        assert started.is_alive
+        assert started.is_running
         await started.stop()
 
     run(close_output())

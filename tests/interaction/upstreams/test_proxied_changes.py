@@ -189,7 +189,7 @@ async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
 async def test_a_resource_is_subscribed_again_if_its_upstream_never_answers(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that still stands may lead nowhere. No change arrived any more, and nobody noticed."""
+    """A connection that still stands may lead nowhere. No change arrived any more, without an error."""
     monkeypatch.setattr(resource_subscriptions, "PING_SECONDS", 0.05)
     monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.1)
     library, may_end, overrides = LibraryUpstream(), asyncio.Event(), dict[str, ResponseOverride]()

@@ -48,6 +48,22 @@ async def test_a_call_waits_while_a_modern_upstream_is_too_busy_for_the_probe_an
     assert (handshakes, stage.versions) == (["server/discover"] * 3, ["2026-07-28"] * 2)
 
 
+async def run_calls_around_a_restart(
+    stage: ControlledUpstream, overrides: dict[str, ResponseOverride], *, discover: ResponseOverride
+) -> None:
+    """One call in the first session, and one that needs a second session, whose `server/discover` gets this response."""
+    async with (
+        serving(OverriddenResponses(stage.app(), overrides)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        await run_upstream_call(upstreams, "echo")
+        overrides["server/discover"] = discover
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        session.close_to_new_requests()
+        await run_upstream_call(upstreams, "echo")
+
+
 async def respond_with_internal_error(message: dict[str, Any], send: Send) -> None:
     error = {"code": mcp_types.INTERNAL_ERROR, "message": "no database"}
     await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
@@ -72,16 +88,7 @@ async def test_a_modern_upstream_that_is_being_restarted_stays_modern(failure: R
         overrides.clear()
         await failure(message, send)
 
-    async with (
-        serving(OverriddenResponses(stage.app(), overrides)) as server,
-        open_upstreams(make_http_config(server.url)) as upstreams,
-    ):
-        await run_upstream_call(upstreams, "echo")
-        overrides["server/discover"] = fail_once
-        session = upstreams.connections.shared["stage"].get_open_session()
-        assert session is not None
-        session.close_to_new_requests()
-        await run_upstream_call(upstreams, "echo")
+    await run_calls_around_a_restart(stage, overrides, discover=fail_once)
 
     assert (overrides, stage.versions) == ({}, ["2026-07-28"] * 2)
 
@@ -103,15 +110,6 @@ async def test_an_upstream_that_was_replaced_by_an_older_server_is_used_at_once(
         refusals += 1
         await refusal(message, send)
 
-    async with (
-        serving(OverriddenResponses(stage.app(), overrides)) as server,
-        open_upstreams(make_http_config(server.url)) as upstreams,
-    ):
-        await run_upstream_call(upstreams, "echo")
-        overrides["server/discover"] = refuse
-        session = upstreams.connections.shared["stage"].get_open_session()
-        assert session is not None
-        session.close_to_new_requests()
-        await run_upstream_call(upstreams, "echo")
+    await run_calls_around_a_restart(stage, overrides, discover=refuse)
 
     assert (refusals, stage.versions) == (1, ["2026-07-28", "2025-11-25"])

@@ -12,9 +12,11 @@ from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, U
 from ringback.domain.upstreams import DisconnectAction, Listing, PendingForm, ToolCatalog, ToolConfig
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
+from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
 from ringback.upstreams.catalog.upstream_lists import FAILED_LIST_AGE_SECONDS_MAX
 from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
+from ringback.upstreams.session import UpstreamSession
 from tests.support.clock import StoppedDurations
 from tests.support.examples import ALICE
 from tests.support.upstreams import (
@@ -51,6 +53,7 @@ async def check_arguments(
         tool,
         arguments or {},
         visible_upstreams=where.pop("visible", None),
+        accepts_input=where.pop("accepts_input", False),
         principal=ALICE,
     )
 
@@ -240,6 +243,32 @@ async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
         "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools"
     )
     assert caught.value.extra == {"tool": "git_lgo"}
+
+
+async def test_an_unknown_tool_is_refused_while_the_first_connection_has_listed_the_tools_and_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that accepts input was started, because the list for clients that can elicit could not be fetched yet."""
+    listed, may_become_ready, fetch_tools = asyncio.Event(), asyncio.Event(), CatalogRefresher.fetch_tools
+
+    async def fetch_and_wait(self: CatalogRefresher, session: UpstreamSession) -> None:
+        await fetch_tools(self, session)
+        listed.set()
+        await may_become_ready.wait()
+
+    monkeypatch.setattr(CatalogRefresher, "fetch_tools", fetch_and_wait)
+    async with (
+        serving(ControlledUpstream().app()) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        await listed.wait()
+        checking = asyncio.create_task(check_arguments(upstreams.tool_catalog, "missing", accepts_input=True))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        may_become_ready.set()
+        with pytest.raises(UnknownTool):
+            await checking
 
 
 async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:

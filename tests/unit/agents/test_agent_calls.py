@@ -129,7 +129,7 @@ async def test_arguments_that_are_not_json_have_a_text_for_the_model(
     assert not service.calls
 
 
-async def test_options_that_are_not_json_are_refused_at_once_and_not_told_to_a_model(client: RingbackClient) -> None:
+async def test_options_that_are_not_json_are_refused_at_once_and_not_shown_to_a_model(client: RingbackClient) -> None:
     """Only the developer can correct them, and a model would read about them after each of its calls."""
     with pytest.raises(InvalidArgument, match="`timeout_seconds` cannot be sent as JSON"):
         AgentCalls(client, "git", {"timeout_seconds": float("nan")})

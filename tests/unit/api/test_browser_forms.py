@@ -3,7 +3,7 @@
 import pytest
 from starlette.requests import Request
 
-from ringback.api.browser_forms import GUESS_RATE, KeyGuesses
+from ringback.api.browser_forms import WRONG_KEY_RATE, KeyAttemptLimiter
 from ringback.domain.errors import IssuerUnavailable, QuotaExceeded, RingbackError, StoreUnavailable, Unauthenticated
 from ringback.domain.principal import Caller, Principal
 from tests.support.clock import FakeClock
@@ -27,9 +27,9 @@ class ScriptedAuthenticator:
 @pytest.mark.parametrize("outage", [StoreUnavailable("The disk is full."), IssuerUnavailable("It does not answer.")])
 async def test_keys_that_could_not_be_judged_count_as_no_wrong_ones(outage: RingbackError) -> None:
     authenticator = ScriptedAuthenticator()
-    guesses = KeyGuesses(authenticator, clock=FakeClock())
+    guesses = KeyAttemptLimiter(authenticator, clock=FakeClock())
     authenticator.failure = outage
-    for _ in range(int(GUESS_RATE.burst) + 1):
+    for _ in range(int(WRONG_KEY_RATE.burst) + 1):
         with pytest.raises(type(outage)):
             await guesses.authenticate(REQUEST, "rbk_right")
 
@@ -39,9 +39,9 @@ async def test_keys_that_could_not_be_judged_count_as_no_wrong_ones(outage: Ring
 
 async def test_wrong_keys_of_one_address_are_limited_until_their_time_has_passed() -> None:
     authenticator, clock = ScriptedAuthenticator(), FakeClock()
-    guesses = KeyGuesses(authenticator, clock=clock)
+    guesses = KeyAttemptLimiter(authenticator, clock=clock)
     authenticator.failure = Unauthenticated("This API key is unknown or revoked.")
-    for _ in range(int(GUESS_RATE.burst)):
+    for _ in range(int(WRONG_KEY_RATE.burst)):
         with pytest.raises(Unauthenticated):
             await guesses.authenticate(REQUEST, "rbk_wrong")
 

@@ -22,7 +22,7 @@ from ringback.cli.server_checks.callbacks import generate_secret
 from ringback.cli.server_checks.connection import McpConnection
 from ringback.cli.server_checks.emitters import NoEmitter
 from ringback.cli.server_checks.message_stream import Reply
-from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest
+from ringback.cli.server_checks.subject import CheckTimeouts, EventChoice, ServerUnderTest
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.unit.cli.conftest import Run
@@ -116,7 +116,7 @@ async def test_a_subscription_that_cannot_be_ended_does_not_keep_the_others_from
         endpoint=Mock(),
         emitter=NoEmitter(),
         read_time=Mock(),
-        patience=CheckPatience(),
+        timeouts=CheckTimeouts(),
         choice=EventChoice(),
     )
     for number in range(3):

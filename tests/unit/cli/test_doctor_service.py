@@ -90,7 +90,7 @@ def make_tls_error() -> httpx.ConnectError:
         (httpx.RemoteProtocolError("closed"), "ends the connection without a response"),
     ],
 )
-async def test_a_service_that_does_not_respond_is_to_be_started_only_if_nobody_listens(
+async def test_a_service_that_does_not_respond_is_to_be_started_only_if_no_process_listens(
     monkeypatch: pytest.MonkeyPatch, error: httpx.HTTPError, words: str
 ) -> None:
     async def fail(_url: str) -> httpx.Response:
@@ -130,7 +130,7 @@ def test_a_service_without_authentication_that_cannot_say_how_it_is_has_a_fault(
     assert find(run, "--url", SERVICE_URL)["service status"] == (False, "An unexpected error.")
 
 
-def test_without_a_key_of_an_operator_it_says_what_nobody_has_checked(run: Run, service: respx.MockRouter) -> None:
+def test_without_a_key_of_an_operator_it_says_what_was_not_checked(run: Run, service: respx.MockRouter) -> None:
     service.get(f"{SERVICE_URL}/v1/status").respond(
         401, json={"detail": "Send your API key."}, headers={"content-type": "application/problem+json"}
     )

@@ -76,7 +76,7 @@ async def post_callback(url: str, **headers: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_a_receiver_whose_output_nobody_reads_ends_and_does_not_refuse_callbacks_for_ever(
+async def test_a_receiver_whose_output_is_not_read_ends_and_does_not_refuse_callbacks_for_ever(
     monkeypatch: pytest.MonkeyPatch, address: "asyncio.Future[str]", *, as_json: bool
 ) -> None:
     """As `ringback listen --port 9000 | head -1` does, as soon as `head` has its line."""

@@ -1,4 +1,4 @@
-"""What of `_meta` is between two neighbours, and so is neither kept nor passed on."""
+"""What of `_meta` belongs to one connection, and so is neither kept nor passed on."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ def test_the_index_finds_what_the_rule_finds(
     index = SubscriptionIndex(types)
     audience = Audience(types, index)
     for number, (owner, arguments) in enumerate(subscriptions):
-        index.put(subscription(number, owner, arguments), now=NOW)
+        index.put_subscription(subscription(number, owner, arguments), now=NOW)
     emitted = event(data, principal)
     by_rule = {
         f"sub_{number}"
@@ -92,21 +92,21 @@ def test_the_index_finds_what_the_rule_finds(
 def test_an_event_of_many_subscriptions_looks_up_one_key() -> None:
     index = SubscriptionIndex(make_types())
     for number in range(1_000):
-        index.put(subscription(number, "alice", {"a": number}), now=NOW)
+        index.put_subscription(subscription(number, "alice", {"a": number}), now=NOW)
     assert [found.id for found in index.find_candidates(event({"a": 7, "b": 1}))] == ["sub_7"]
 
 
 def test_an_ended_subscription_leaves_nothing() -> None:
     index = SubscriptionIndex(make_types())
     live = subscription(1, "alice", {"a": 1})
-    index.put(live, now=NOW)
-    index.put(end_subscription(live, SubscriptionEnd.UNSUBSCRIBED, now=NOW), now=NOW)
+    index.put_subscription(live, now=NOW)
+    index.put_subscription(end_subscription(live, SubscriptionEnd.UNSUBSCRIBED, now=NOW), now=NOW)
     assert index.count == 0
 
 
 def test_expired_subscriptions_are_dropped_now_and_then() -> None:
     index = SubscriptionIndex(make_types())
-    index.put(subscription(0, "alice", {"a": 0}, ttl_ms=1_000), now=NOW)
+    index.put_subscription(subscription(0, "alice", {"a": 0}, ttl_ms=1_000), now=NOW)
     for _ in range(PUTS_PER_SWEEP):
-        index.put(subscription(1, "alice", {"a": 0}), now=NOW + timedelta(seconds=2))
+        index.put_subscription(subscription(1, "alice", {"a": 0}), now=NOW + timedelta(seconds=2))
     assert [found.id for found in index.find_candidates(event({"a": 0}))] == ["sub_1"]

@@ -3,7 +3,8 @@
 import base64
 import hmac
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -163,6 +164,17 @@ async def test_a_signature_by_another_key_of_the_same_name_is_none(
     await token_error(tokens, issuer.sign_token(key=OTHER_KEY, aud=MCP))
 
 
+OTHER_TOKENS: Final[Sequence[tuple[str, dict[str, Any], bool]]] = (
+    ("JWT", {}, False),
+    ("JWT", {"scope": "openid", "nonce": "n"}, False),
+    ("JWT", {"scope": "openid", "at_hash": "h"}, False),
+    ("JWT", {"client_id": "agent", "token_use": "id"}, False),
+    ("logout+jwt", {"scope": "openid"}, False),
+    ("dpop+jwt", {"scope": "openid"}, False),
+)
+"""ID tokens, and tokens for other purposes."""
+
+
 @pytest.mark.parametrize(
     ("typ", "claims", "good"),
     [
@@ -170,12 +182,7 @@ async def test_a_signature_by_another_key_of_the_same_name_is_none(
         ("application/AT+JWT", {}, True),
         ("JWT", {"scope": "openid"}, False),
         (None, {"scp": ["ringback:read"]}, False),
-        ("JWT", {}, False),
-        ("JWT", {"scope": "openid", "nonce": "n"}, False),
-        ("JWT", {"scope": "openid", "at_hash": "h"}, False),
-        ("JWT", {"client_id": "agent", "token_use": "id"}, False),
-        ("logout+jwt", {"scope": "openid"}, False),
-        ("dpop+jwt", {"scope": "openid"}, False),
+        *OTHER_TOKENS,
     ],
 )
 async def test_id_tokens_and_others_are_no_access_tokens(
@@ -196,12 +203,7 @@ async def test_id_tokens_and_others_are_no_access_tokens(
         ("at+jwt", {}, True),
         ("JWT", {"scope": "openid"}, True),
         (None, {"scp": ["ringback:read"]}, True),
-        ("JWT", {}, False),
-        ("JWT", {"scope": "openid", "nonce": "n"}, False),
-        ("JWT", {"scope": "openid", "at_hash": "h"}, False),
-        ("JWT", {"client_id": "agent", "token_use": "id"}, False),
-        ("logout+jwt", {"scope": "openid"}, False),
-        ("dpop+jwt", {"scope": "openid"}, False),
+        *OTHER_TOKENS,
     ],
 )
 async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_configured_so(

@@ -79,7 +79,7 @@ async def test_a_model_that_polls_without_a_change_is_advised_to_end_its_turn_or
 async def test_a_wait_after_many_polls_without_a_change_still_lasts_until_the_call_ends(
     harness: BuiltinToolsHarness,
 ) -> None:
-    """Most servers report no progress: a client that waited again and again, as told, got each response at once."""
+    """Most servers report no progress: a client that waited again and again, as advised, got each response at once."""
     call_id = await harness.start()
     for _ in range(UNCHANGED_POLLS_MAX + 1):
         await harness.call_tool("ringback_get_call", call_id=call_id)

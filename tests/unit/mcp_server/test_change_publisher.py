@@ -46,7 +46,7 @@ def follow(waiter: CountingWaiter, *outcomes: Call | RingbackError) -> CallChang
 
 
 @pytest.mark.parametrize("gone", [NotFound("no"), CallExpired("no", call_id="call_1"), Forbidden("no")])
-async def test_a_call_that_is_gone_has_no_more_changes_and_nobody_waits_for_one(gone: RingbackError) -> None:
+async def test_a_call_that_is_gone_has_no_more_changes_and_no_subscriber_waits_for_one(gone: RingbackError) -> None:
     waiter = CountingWaiter()
     changes = follow(waiter, make_call(), gone)
     assert await changes.next_change() is not None

@@ -234,7 +234,9 @@ def test_only_the_session_or_the_client_that_gave_up_gets_shorter_windows(
     assert [windows.choose_tool_window(each, "time", "any").seconds for each in others] == [SETTING] * len(others)
 
 
-def test_an_answered_wait_and_a_shutdown_are_no_signs_of_impatience(gateway: FakeGateway, windows: WaitWindows) -> None:
+def test_an_answered_wait_and_a_shutdown_are_no_signs_of_a_client_timeout(
+    gateway: FakeGateway, windows: WaitWindows
+) -> None:
     context = make_context(session_id="session-1")
     with windows.observe_wait(context):
         gateway.clock.advance(2)

@@ -12,8 +12,8 @@ from ringback.notifier import backlog_limiter, origin_rates
 from ringback.notifier.backlog_limiter import (
     BACKLOG_GONE_SECONDS,
     FLOOR_PER_SECOND,
-    PATIENCE_FACTOR,
     RATE_FACTOR,
+    STEADY_FACTOR,
     BacklogLimiter,
 )
 from ringback.notifier.origin_rates import WINDOW_SECONDS, OriginRates
@@ -133,11 +133,11 @@ def test_a_backlog_that_lasts_far_longer_than_the_outage_is_sent_faster(backlog:
     backlog.work_steadily(200, until=12)
     backlog.fail(20, since=12)
     backlog.recover(30)
-    patience = PATIENCE_FACTOR * (30 - 12)
+    steady_seconds = STEADY_FACTOR * (30 - 12)
 
-    sent = [backlog.send(30 + each, 1) for each in range(round(2 * patience))]
+    sent = [backlog.send(30 + each, 1) for each in range(round(2 * steady_seconds))]
 
-    assert max(sent[: round(patience)]) <= 2 * 200
+    assert max(sent[: round(steady_seconds)]) <= 2 * 200
     assert sent[-1] == pytest.approx(2 * RATE_FACTOR * 200, rel=0.05)
 
 

@@ -107,7 +107,7 @@ def test_a_waiter_without_an_id_is_refused() -> None:
         CallbackSelector()
 
 
-async def test_the_owner_hears_of_every_callback_that_is_kept_no_longer() -> None:
+async def test_the_owner_is_notified_of_every_callback_that_is_kept_no_longer() -> None:
     removed: list[int] = []
     arrived = ArrivedCallbacks(capacity=1, bytes_max=1_000, on_removed=removed.append)
     for number in (1, 2):

@@ -135,7 +135,7 @@ async def test_the_gap_of_an_earlier_process_waits_until_the_next_one_has_subscr
     assert handler.handled == ["evt_1", "evt_2"]
 
 
-async def test_a_subscription_that_the_application_makes_again_when_it_hears_of_its_end_stays(
+async def test_a_subscription_that_the_application_makes_again_when_it_learns_of_its_end_stays(
     server: EventServer, subscriber: EventSubscriber, clock: ManualClock
 ) -> None:
     handled: list[str] = []

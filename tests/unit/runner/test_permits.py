@@ -34,14 +34,14 @@ class Node:
         return list(self.permits.list_held(UPSTREAM))
 
     def start_call(self, principal: Principal = ALICE) -> CallPermit:
-        self.permits.take(UPSTREAM, 1)
+        self.permits.acquire_permits(UPSTREAM, 1)
         return CallPermit(
             self.permits, make_call(principal=principal), give_back=self.give_back, on_pause_end=self.note_end
         )
 
     def give_back(self, upstream: str) -> None:
         self.returned += 1
-        self.permits.give_back(upstream, 1)
+        self.permits.release_permits(upstream, 1)
 
     def note_end(self) -> None:
         self.ended_pauses += 1
@@ -173,7 +173,7 @@ async def test_a_call_returns_once_its_upstream_may_run_more_calls() -> None:
     await run_steps()
 
     node.capacity = 2
-    node.permits.admit_returning(UPSTREAM)
+    node.permits.admit_paused_calls(UPSTREAM)
     await waiting
 
     assert node.free == 0

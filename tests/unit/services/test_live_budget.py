@@ -20,7 +20,7 @@ async def test_lists_use_a_small_share_of_the_time_and_of_the_processs_own_cpu_t
     clock = FakeClock()
     budget = CpuBudget(clock=clock, read_cpu_seconds=lambda: clock.monotonic() * cpu_share)
     for _ in range(READS):
-        async with budget.turn(ALICE):
+        async with budget.wait_for_turn(ALICE):
             budget.spend(ALICE, READ_SECONDS)
 
     allowed = clock.monotonic() * (WALL_SHARE + BUSY_SHARE * cpu_share) + CREDIT_SECONDS_MAX + READ_SECONDS
@@ -34,7 +34,7 @@ async def test_principals_share_the_budget_and_not_the_turns() -> None:
 
     async def read(owner: Principal, cpu_seconds: float) -> None:
         while clock.monotonic() < 100:
-            async with budget.turn(owner):
+            async with budget.wait_for_turn(owner):
                 budget.spend(owner, cpu_seconds)
                 used[owner] += cpu_seconds
 
@@ -48,14 +48,14 @@ async def test_an_owner_that_was_alone_for_long_is_not_held_up_by_one_that_comes
     turns: list[Principal] = []
 
     async def read(owner: Principal) -> None:
-        async with budget.turn(owner):
+        async with budget.wait_for_turn(owner):
             turns.append(owner)
             budget.spend(owner, READ_SECONDS)
 
     for _ in range(READS):
         await read(ALICE)
     turns.clear()
-    async with budget.turn(BOB):
+    async with budget.wait_for_turn(BOB):
         reads = [asyncio.create_task(read(owner)) for owner in [BOB] * 20 + [ALICE] * 2]
         await asyncio.sleep(0)
         budget.spend(BOB, READ_SECONDS)
@@ -69,10 +69,10 @@ async def test_a_cancelled_turn_goes_to_the_next_one() -> None:
     turns: list[str] = []
 
     async def read(name: str) -> None:
-        async with budget.turn(ALICE):
+        async with budget.wait_for_turn(ALICE):
             turns.append(name)
 
-    async with budget.turn(ALICE):
+    async with budget.wait_for_turn(ALICE):
         first, second = asyncio.create_task(read("first")), asyncio.create_task(read("second"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -118,7 +118,7 @@ def read_rest(pipe: int) -> str:
 
 
 @pytest.mark.parametrize("length", [100, 3 * select.PIPE_BUF])
-def test_a_log_pipe_that_nobody_reads_loses_lines_and_does_not_stop_the_process(
+def test_a_log_pipe_that_no_process_reads_loses_lines_and_does_not_stop_the_process(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""The parts of pages that are replaced while somebody reads them."""
+"""The parts of pages that are replaced while a user reads them."""
 
 import re
 from importlib.resources import files

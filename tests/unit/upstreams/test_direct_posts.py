@@ -65,7 +65,7 @@ def direct(upstream: Upstream) -> DirectPosts:
 async def dispatcher(direct: DirectPosts) -> AsyncGenerator[SessionDispatcher]:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx2.AsyncClient(transport=direct, trust_env=False))
-        direct.use(client)
+        direct.use_client(client)
         streams = await stack.enter_async_context(streamable_http_client(URL, http_client=client))
         dispatcher = SessionDispatcher(*streams, direct=direct)
         async with anyio.create_task_group() as group:
@@ -80,7 +80,7 @@ async def alone(direct: DirectPosts) -> AsyncGenerator[tuple[SessionDispatcher, 
     send, read = anyio.create_memory_object_stream[Any](0)
     write, written = anyio.create_memory_object_stream[Any](8)
     async with httpx2.AsyncClient(transport=direct, trust_env=False) as client, send, written:
-        direct.use(client)
+        direct.use_client(client)
         dispatcher = SessionDispatcher(read, write, direct=direct)
         async with anyio.create_task_group() as group:
             await group.start(dispatcher.run, None, None)
@@ -175,7 +175,7 @@ async def test_other_requests_keep_their_place_in_the_sdk(alone: tuple[SessionDi
 async def test_nothing_of_a_session_goes_this_way(direct: DirectPosts, upstream: Upstream) -> None:
     upstream.headers = {SESSION_HEADER: "s" * 2000}  # too long to be kept, and a session all the same
     async with httpx2.AsyncClient(transport=direct, trust_env=False) as client:
-        direct.use(client)
+        direct.use_client(client)
         before = direct.serves
         await client.post(URL, json={"jsonrpc": "2.0", "id": 1, "method": "initialize"})
 

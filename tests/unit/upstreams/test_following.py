@@ -139,11 +139,11 @@ def put_active(frames: EventFrames, cursor: str | None = None) -> None:
 
 async def test_a_response_waits_while_the_queue_of_its_stream_is_full() -> None:
     frames, paced = EventFrames(), PacedStreams()
-    with paced.pace("ringback-events-1", frames.wait_for_room):
+    with paced.pace("ringback-events-1", frames.wait_for_space):
         for number in range(QUEUED_FRAMES_MAX):
-            await asyncio.wait_for(paced.wait_for_room("ringback-events-1"), WAIT_SECONDS)
+            await asyncio.wait_for(paced.wait_for_space("ringback-events-1"), WAIT_SECONDS)
             put_event(frames, number)
-        waiting = asyncio.create_task(paced.wait_for_room("ringback-events-1"))
+        waiting = asyncio.create_task(paced.wait_for_space("ringback-events-1"))
         await asyncio.sleep(0)
         assert not waiting.done()
 
@@ -160,7 +160,7 @@ async def test_a_response_does_not_wait_for_a_stream_that_has_ended() -> None:
 
     frames.end()
 
-    await asyncio.wait_for(frames.wait_for_room(), WAIT_SECONDS)
+    await asyncio.wait_for(frames.wait_for_space(), WAIT_SECONDS)
 
 
 @pytest.mark.parametrize(("cursor", "is_gap"), [(None, True), ("7", False)])

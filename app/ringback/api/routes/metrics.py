@@ -61,7 +61,7 @@ async def read_metrics(request: Request, services: ServicesDep, caller: CallerDe
     )
     registry.register(_MetricsCollector(list(families)))
     if _accepts_openmetrics(request):
-        text = cast("bytes", openmetrics.generate_latest(registry))  # pyright: ignore[reportUnknownMemberType]
+        text = cast("bytes", openmetrics.generate_latest(registry))  # pyright: ignore[reportUnknownMemberType] - without types
         return Response(text, headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 

@@ -69,17 +69,17 @@ class Surroundings:
 def translate_entry(settings: Any, *, client: Client, surroundings: Surroundings) -> dict[str, Any]:
     """The entry for Ringback's `mcpServers`. Raises `ServerKept`."""
     if not isinstance(settings, dict):
-        _keep("it is no object")
+        _refuse_entry("it is no object")
     entry = cast("dict[str, Any]", settings)
     if entry.get("disabled") is True or entry.get("enabled") is False:
-        _keep("it is disabled")
+        _refuse_entry("it is disabled")
     for key, reason in _UNSUPPORTED.items():
         if entry.get(key):
-            _keep(reason)
+            _refuse_entry(reason)
     if client.variables is Variables.NONE and "${" in json.dumps(entry, default=str):
-        _keep(f"it holds '${{', which {client.title} passes on as it is and Ringback would replace")
+        _refuse_entry(f"it holds '${{', which {client.title} passes on as it is and Ringback would replace")
     if surroundings.folder is None and (path := _find_relative_path(entry)) is not None:
-        _keep(
+        _refuse_entry(
             f"'{path}' depends on the folder in which {client.title} starts it, and a service has another; write the whole path"
         )
     translated = _translate_command(entry, surroundings) if "command" in entry else _translate_url(entry, client)
@@ -123,14 +123,14 @@ def _join(folder: Path, cwd: str) -> str:
 def _forward_variables(names: Any) -> dict[str, str]:
     """Codex' `env_vars`: variables that the server inherits, if they are set."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast("list[Any]", names)):
-        _keep("its 'env_vars' are not a list of names")
+        _refuse_entry("its 'env_vars' are not a list of names")
     return {name: f"${{{name}:-}}" for name in cast("list[str]", names)}
 
 
 def _translate_url(entry: Mapping[str, Any], client: Client) -> dict[str, Any]:
     key = next((key for key in _URL_KEYS if key in entry), None)
     if key is None:
-        _keep("it has neither a command nor a URL")
+        _refuse_entry("it has neither a command nor a URL")
     declared = entry.get("type", entry.get("transport"))
     is_sse = declared == "sse" or (
         key == "url"
@@ -138,7 +138,7 @@ def _translate_url(entry: Mapping[str, Any], client: Client) -> dict[str, Any]:
         and (client.url_is_sse or str(entry[key]).partition("?")[0].rstrip("/").endswith("/sse"))
     )
     if is_sse:
-        _keep("its transport is SSE, which MCP has retired; give it its streamable HTTP URL")
+        _refuse_entry("its transport is SSE, which MCP has retired; give it its streamable HTTP URL")
     headers = {**_get_object(entry, "headers"), **_get_object(entry, "http_headers")}
     headers |= {name: f"${{{variable}}}" for name, variable in _get_object(entry, "env_http_headers").items()}
     if variable := entry.get("bearer_token_env_var"):
@@ -164,7 +164,7 @@ def _translate_own_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _get_object(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
     value: Any = entry.get(key) or {}
     if not isinstance(value, dict):
-        _keep(f"its '{key}' is no object")
+        _refuse_entry(f"its '{key}' is no object")
     return cast("dict[str, Any]", value)
 
 
@@ -196,12 +196,14 @@ def _expand_placeholder(placeholder: str, client: Client, surroundings: Surround
     if placeholder.startswith("input:"):
         name = placeholder.removeprefix("input:")
         if name not in surroundings.inputs:
-            _keep(f"{client.title} asks for '{name}'; put it into a variable and repeat with --input {name}=VARIABLE")
+            _refuse_entry(
+                f"{client.title} asks for '{name}'; put it into a variable and repeat with --input {name}=VARIABLE"
+            )
         return f"${{{surroundings.inputs[name]}}}"
     if placeholder.startswith("workspace"):
-        _keep(f"it holds ${{{placeholder}}}, and a service has no workspace; write the path")
+        _refuse_entry(f"it holds ${{{placeholder}}}, and a service has no workspace; write the path")
     if (found := _VARIABLE.fullmatch(placeholder)) is None:
-        _keep(f"it holds ${{{placeholder[:64]}}}, which Ringback cannot replace as {client.title} does")
+        _refuse_entry(f"it holds ${{{placeholder[:64]}}}, which Ringback cannot replace as {client.title} does")
     return f"${{{found[0].removeprefix('env:')}}}"
 
 
@@ -210,13 +212,13 @@ def _check(translated: Mapping[str, Any]) -> None:
     try:
         text = json.dumps({"mcpServers": {"server": _fill_placeholders(translated)}}, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        _keep("it holds half a character (a lone surrogate)")
+        _refuse_entry("it holds half a character (a lone surrogate)")
     try:
         loaded = parse_upstreams(text, source="", environment=None)
     except ConfigError:
-        _keep("it holds a number that is too large, or more than a file of Ringback may have")
+        _refuse_entry("it holds a number that is too large, or more than a file of Ringback may have")
     for skipped in loaded.skipped:
-        _keep(skipped.advice.rstrip("."))
+        _refuse_entry(skipped.advice.rstrip("."))
 
 
 def _fill_placeholders(translated: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,5 +229,5 @@ def _fill_placeholders(translated: Mapping[str, Any]) -> dict[str, Any]:
     return {**translated, "url": f"http://{filled}" if url.startswith("${") and "://" not in filled else filled}
 
 
-def _keep(reason: str) -> NoReturn:
+def _refuse_entry(reason: str) -> NoReturn:
     raise ServerKept(reason)

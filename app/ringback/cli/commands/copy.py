@@ -46,7 +46,7 @@ def copy(
             "--to needs a PostgreSQL database: postgresql://user:password@host/database", needs_operator=True
         )
     try:  # imported here, because an installation on SQLite has no driver
-        from ringback.storage.copying.copier import copy_database  # noqa: PLC0415
+        from ringback.storage.copying.copier import copy_database  # noqa: PLC0415 - see above
     except ImportError as error:
         raise driver_missing(error) from error
     result = asyncio.run(copy_database(path, target, report=_ProgressPrinter()))

@@ -55,8 +55,8 @@ class CallbackDispatcher:
         self._tasks: dict[asyncio.Task[None], bool] = {}
         """The task of each lane, and whether it is in an attempt."""
         self._waiting = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._has_space = asyncio.Event()
+        self._has_space.set()
         self._is_stopping = False
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -64,7 +64,7 @@ class CallbackDispatcher:
         """Handle the callback after the earlier ones with its order key."""
         self._waiting += 1
         if self._waiting >= WAITING_MAX:
-            self._has_room.clear()
+            self._has_space.clear()
         lane = self._lanes.get(waiting.order_key)
         if lane is not None:
             lane.append(waiting)
@@ -74,9 +74,9 @@ class CallbackDispatcher:
         self._tasks[task] = False
         task.add_done_callback(self._forget_lane_task)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until fewer than `WAITING_MAX` callbacks wait."""
-        await self._has_room.wait()
+        await self._has_space.wait()
 
     async def run(self) -> None:
         """Wait until a lane fails, which only happens if the state file or the output fails. Raises its error."""
@@ -113,7 +113,7 @@ class CallbackDispatcher:
             lane.popleft()
             self._waiting -= 1
             if self._waiting < WAITING_MAX:
-                self._has_room.set()
+                self._has_space.set()
             if self._is_stopping:
                 return
         del self._lanes[key]

@@ -50,7 +50,7 @@ class EventReader:
         clock: ClientClock,
         report: Report,
         add_callback: Callable[[WaitingCallback], None],
-        wait_for_room: Callable[[], Awaitable[None]],
+        wait_for_space: Callable[[], Awaitable[None]],
     ) -> None:
         self._client = client
         self._inbox = inbox
@@ -58,7 +58,7 @@ class EventReader:
         self._clock = clock
         self._report = report
         self._add_callback = add_callback
-        self._wait_for_room = wait_for_room
+        self._wait_for_space = wait_for_space
         self._events: asyncio.Queue[Event] = asyncio.Queue(BATCH_SIZE)
         self._stream: EventStream | None = None
         self._is_storing = False
@@ -105,7 +105,7 @@ class EventReader:
 
     async def _store_batches(self) -> None:
         while True:
-            await self._wait_for_room()
+            await self._wait_for_space()
             batch = [await self._events.get()]
             self._is_storing = True
             while len(batch) < BATCH_SIZE and not self._events.empty():

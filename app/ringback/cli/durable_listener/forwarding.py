@@ -9,7 +9,7 @@ import httpx
 
 from ringback import __version__
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
-from ringback.cli.unread_headers import refuse_cookies, remove_location
+from ringback.cli.http_clients import refuse_cookies, remove_location
 from ringback.signing.standard_webhooks import build_signed_headers, derive_message_id, is_message_id
 
 CONNECT_SECONDS: Final = 3.0

@@ -109,7 +109,7 @@ class DurableListener:
             clock=clock,
             report=report,
             add_callback=self._dispatcher.add_callback,
-            wait_for_room=self._dispatcher.wait_for_room,
+            wait_for_space=self._dispatcher.wait_for_space,
         )
 
     async def run(self, stop: asyncio.Event, abort: asyncio.Event) -> None:

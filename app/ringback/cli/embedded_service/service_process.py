@@ -70,7 +70,7 @@ def mcp_service(
     paths.create_folder()
     os.chdir(paths.folder)
     with open_lock_file(paths.lock) as lock:
-        if not asyncio.run(wait_for_lock(lock, clock=SystemClock(), patience_seconds=LOCK_SECONDS)):
+        if not asyncio.run(wait_for_lock(lock, clock=SystemClock(), timeout_seconds=LOCK_SECONDS)):
             raise typer.Exit(TRY_AGAIN)
         write_process_id(lock)
         remove_runtime_file(paths)

@@ -77,7 +77,7 @@ class ServiceStarter:
     async def _find_or_start(self) -> RunningService:
         ends_at = self._clock.monotonic() + START_SECONDS
         with open_lock_file(self._paths.start_lock) as lock:
-            await wait_for_lock(lock, clock=self._clock, patience_seconds=START_SECONDS)
+            await wait_for_lock(lock, clock=self._clock, timeout_seconds=START_SECONDS)
             log_begins_at = self._measure_log()
             while self._clock.monotonic() < ends_at:
                 if (running := self.find_running()) is not None:

@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 
 from ringback.bootstrap import load_authorities
+from ringback.cli.http_clients import bypass_proxy_here
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
-from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
@@ -78,7 +78,7 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
 
 
 def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
-    """Why there is no response. Only where nobody listens, a start helps."""
+    """Why there is no response. A start helps only if no process listens."""
     match problem:
         case httpx.ConnectError() if (tls := _find_tls_error(problem)) is not None:
             reason = getattr(tls, "verify_message", "") or str(tls)

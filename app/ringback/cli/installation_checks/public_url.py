@@ -14,8 +14,8 @@ from urllib.parse import urljoin
 import httpx
 
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
+from ringback.cli.http_clients import bypass_proxy_here
 from ringback.cli.installation_checks.database import Finding
-from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings

@@ -63,8 +63,8 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
 
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
     """Import what connects to upstreams, which takes a second of CPU, only if there is one."""
-    from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415
-    from ringback.upstreams.registry import UpstreamRegistry  # noqa: PLC0415
+    from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415 - see above
+    from ringback.upstreams.registry import UpstreamRegistry  # noqa: PLC0415 - see above
 
     upstreams = UpstreamRegistry(
         configs,

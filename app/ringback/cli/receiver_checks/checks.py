@@ -15,7 +15,7 @@ Run = Callable[[ReceiverProbe], Awaitable[Observation]]
 MUST: Final = CheckLevel.MUST
 SHOULD: Final = CheckLevel.SHOULD
 OTHER_SECRET: Final = generate_secret(b"\x5a" * SECRET_BYTES)
-"""A secret that no receiver accepts: everybody can read it here."""
+"""A secret that no receiver accepts: it is public."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

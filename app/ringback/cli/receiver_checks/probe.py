@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.cli.unread_headers import refuse_cookies, remove_location
+from ringback.cli.http_clients import refuse_cookies, remove_location
 from ringback.client.arguments import is_on_this_machine
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 
@@ -40,12 +40,12 @@ class Answer:
     @property
     def is_refused(self) -> bool:
         """A 4xx: the receiver says that the request is wrong, and has not failed itself."""
-        return self.status is not None and 400 <= self.status < 500  # noqa: PLR2004
+        return self.status is not None and 400 <= self.status < 500  # noqa: PLR2004 - the class of a status
 
     @property
     def is_server_error(self) -> bool:
         """A 5xx, or no answer at all."""
-        return self.status is None or self.status >= 500  # noqa: PLR2004
+        return self.status is None or self.status >= 500  # noqa: PLR2004 - the class of a status
 
     @property
     def document(self) -> Any:

@@ -87,11 +87,11 @@ async def delivered(server: ServerUnderTest) -> DeliveryRound:
     round_ = await _subscribe_all(server)
     before = await _read_cursor(server, round_)
     await server.emitter.emit()
-    if not await round_.acknowledging.callback.wait_for_attempts(1, server.patience.event):
+    if not await round_.acknowledging.callback.wait_for_attempts(1, server.timeouts.event_seconds):
         await require_occurrence(server, round_.acknowledging.event, before)
-        raise Violation(f"no delivery within {server.patience.event:.0f} s after the event was to happen")
-    await round_.failing_once.callback.wait_for_attempts(2, server.patience.retry)
-    await round_.redirecting.callback.wait_for_attempts(ATTEMPTS_MAX + 1, server.patience.quiet)
+        raise Violation(f"no delivery within {server.timeouts.event_seconds:.0f} s after the event was to happen")
+    await round_.failing_once.callback.wait_for_attempts(2, server.timeouts.retry_seconds)
+    await round_.redirecting.callback.wait_for_attempts(ATTEMPTS_MAX + 1, server.timeouts.quiet_seconds)
     if before is not None:
         round_.polled = occurrences_in(await poll(server, round_.acknowledging.event, before))
     return round_

@@ -109,7 +109,7 @@ async def _poll_for_events(server: ServerUnderTest, count: int) -> PolledEvents:
     replies: list[Reply] = []
     occurrences: list[Json] = []
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + server.patience.event
+    deadline = loop.time() + server.timeouts.event_seconds
     while len(occurrences) < count and loop.time() < deadline:
         reply = require_page(await poll(server, event, cursor))
         replies.append(reply)
@@ -118,7 +118,7 @@ async def _poll_for_events(server: ServerUnderTest, count: int) -> PolledEvents:
         if not reply.result.get("hasMore") and len(occurrences) < count:
             await asyncio.sleep(PAUSE_SECONDS_MAX if replies[1:] else 0)
     if not occurrences:
-        raise Untestable(f"no {event.name} came within {server.patience.event:.0f} s after it was to happen")
+        raise Untestable(f"no {event.name} came within {server.timeouts.event_seconds:.0f} s after it was to happen")
     return PolledEvents(before, replies, occurrences, cursor)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 
 from ringback.cli.check_report import CheckResult, describe_url, violated
+from ringback.cli.http_clients import refuse_cookies
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import (
     FAILED_REQUEST,
@@ -25,8 +26,7 @@ from ringback.cli.server_checks.chapters.capability import declared_settings
 from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
-from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
-from ringback.cli.unread_headers import refuse_cookies
+from ringback.cli.server_checks.subject import CheckTimeouts, EventChoice, ServerUnderTest, list_catalog
 from ringback.client.arguments import is_on_this_machine
 
 CASE_SECONDS: Final = 180.0
@@ -58,7 +58,7 @@ class RunOptions:
     emit_command: str | None = None
     emit_tool: str | None = None
     emit_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    patience: CheckPatience = field(default_factory=CheckPatience)
+    timeouts: CheckTimeouts = field(default_factory=CheckTimeouts)
 
 
 def select_cases(only: Sequence[str]) -> list[ServerCase]:
@@ -128,7 +128,7 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             endpoint=endpoint,
             emitter=_make_emitter(options, connection),
             read_time=_read_time,
-            patience=options.patience,
+            timeouts=options.timeouts,
             choice=options.choice,
         )
         try:
@@ -156,7 +156,7 @@ def create_http_client(url: str) -> httpx.AsyncClient:
 async def _close(server: ServerUnderTest) -> None:
     """Unsubscribe and end the session, as far as the server lets it."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(server.patience.close):
+        async with asyncio.timeout(server.timeouts.close_seconds):
             with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
                 await server.close()
             for connection in filter(None, (server.connection, server.other)):
@@ -169,18 +169,18 @@ def _read_time() -> datetime:
 
 
 async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Mapping[str, str]) -> McpConnection:
-    connection = McpConnection(http, options.url, credentials=credentials, reply_seconds=options.patience.reply)
+    connection = McpConnection(http, options.url, credentials=credentials, reply_seconds=options.timeouts.reply_seconds)
     answers: list[str] = []
     for era in [options.era] if options.era else list(Era):
         connection.era = era
         try:
-            async with asyncio.timeout(options.patience.handshake):
+            async with asyncio.timeout(options.timeouts.handshake_seconds):
                 reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
             if reply.has_result:
                 return connection
             answers.append(f"{era}: {reply.describe()}{ADVICE.get(reply.status, '')}")
         except TimeoutError:
-            answers.append(f"{era}: no response within {options.patience.handshake:g} s")
+            answers.append(f"{era}: no response within {options.timeouts.handshake_seconds:g} s")
         except (*FAILED_REQUEST, *UNREADABLE_RESPONSE) as error:
             answers.append(f"{era}: {type(error).__name__}: {error}")
     raise ServerUnreachable(f"{describe_url(options.url)} answered no handshake of MCP: {'; '.join(answers)}")

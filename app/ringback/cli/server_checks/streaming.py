@@ -60,18 +60,20 @@ async def opened_stream(server: ServerUnderTest) -> StreamRound:
         occurrence, no_event = await _await_event(server, stream, event, active)
         start = len(stream.frames)
         heartbeat = next((frame for frame in stream.frames if frame.method == HEARTBEAT), None)
-        heartbeat = heartbeat or await stream.wait_for_method(HEARTBEAT, server.patience.heartbeat, start=start)
-        ended_at = heartbeat.at if heartbeat else stream.opened_at + server.patience.heartbeat
+        heartbeat = heartbeat or await stream.wait_for_method(HEARTBEAT, server.timeouts.heartbeat_seconds, start=start)
+        ended_at = heartbeat.at if heartbeat else stream.opened_at + server.timeouts.heartbeat_seconds
         frames = list(stream.frames)
     return StreamRound(stream.request_id, stream.opened_at, ended_at, frames, active, occurrence, heartbeat, no_event)
 
 
 async def await_active(server: ServerUnderTest, stream: MessageStream) -> StreamFrame:
-    active = await stream.wait_for_method(ACTIVE, server.patience.active)
+    active = await stream.wait_for_method(ACTIVE, server.timeouts.active_seconds)
     if active is None:
         reply = await stream.wait_for_reply(0)
         seen = reply.describe() if reply else [frame.method or frame.comment for frame in stream.frames[:FRAMES_SHOWN]]
-        raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or stream.ending or 'nothing'}")
+        raise Violation(
+            f"no {ACTIVE} within {server.timeouts.active_seconds:.0f} s, but {seen or stream.ending or 'nothing'}"
+        )
     return active
 
 
@@ -81,12 +83,12 @@ async def _await_event(
     """The event that is made to happen, and what it means if there is none."""
     try:
         await server.emitter.emit()
-        frame = await stream.wait_for_method(EVENT, server.patience.event)
+        frame = await stream.wait_for_method(EVENT, server.timeouts.event_seconds)
         if frame is None:
             await require_occurrence(server, event, active.params.get("cursor"))
     except Untestable as missing:
         return None, missing
-    return frame, Violation(f"no {EVENT} within {server.patience.event:.0f} s after it was to happen")
+    return frame, Violation(f"no {EVENT} within {server.timeouts.event_seconds:.0f} s after it was to happen")
 
 
 async def refused_stream(server: ServerUnderTest) -> Reply:
@@ -99,9 +101,9 @@ async def refused_stream(server: ServerUnderTest) -> Reply:
 
 async def await_refusal(server: ServerUnderTest, stream: MessageStream) -> Reply:
     """The JSON-RPC response in place of a stream."""
-    reply = await stream.wait_for_reply(server.patience.active)
+    reply = await stream.wait_for_reply(server.timeouts.active_seconds)
     expect(not any(frame.method == ACTIVE for frame in stream.frames), "the stream was confirmed")
-    return reply or fail(stream.ending or f"no response within {server.patience.active:.0f} s")
+    return reply or fail(stream.ending or f"no response within {server.timeouts.active_seconds:.0f} s")
 
 
 async def text_id_stream(server: ServerUnderTest) -> StreamFrame:
@@ -119,7 +121,7 @@ async def concurrent_streams(server: ServerUnderTest) -> int:
             await stack.enter_async_context(server.connection.open_stream(STREAM, build_params(event)))
             for _ in range(CONCURRENT_STREAMS)
         ]
-        confirmed = [await stream.wait_for_method(ACTIVE, server.patience.active) for stream in streams]
+        confirmed = [await stream.wait_for_method(ACTIVE, server.timeouts.active_seconds) for stream in streams]
     return len(confirmed) - confirmed.count(None)
 
 
@@ -133,7 +135,7 @@ async def resumed_stream(server: ServerUnderTest) -> tuple[str, list[str]]:
     async with server.connection.open_stream(STREAM, build_params(event, seen.before)) as stream:
         await await_active(server, stream)
         await stream.wait_for(
-            lambda frame: frame.method == EVENT and frame.params.get("eventId") == wanted, server.patience.event
+            lambda frame: frame.method == EVENT and frame.params.get("eventId") == wanted, server.timeouts.event_seconds
         )
         return wanted, [str(frame.params.get("eventId")) for frame in stream.frames if frame.method == EVENT]
 

@@ -43,26 +43,26 @@ ABSENT: Final = Absent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPatience:
-    """How long a run waits, in seconds. Longer waits never fail a correct server."""
+class CheckTimeouts:
+    """How long a run waits. Longer waits never fail a correct server."""
 
-    handshake: float = 45.0
+    handshake_seconds: float = 45.0
     """For the whole of one handshake, as long as for any other response."""
-    reply: float = REPLY_SECONDS
+    reply_seconds: float = REPLY_SECONDS
     """For one response with its body."""
-    close: float = 60.0
+    close_seconds: float = 60.0
     """For the end of a run, which unsubscribes from everything."""
-    event: float = 15.0
+    event_seconds: float = 15.0
     """For an event after it was made to happen."""
-    active: float = 5.0
+    active_seconds: float = 5.0
     """For the confirmation of a stream. The official scenarios wait for 3 s."""
-    heartbeat: float = 65.0
+    heartbeat_seconds: float = 65.0
     """For a heartbeat: twice the interval of the specification, after which a client takes the stream for dead."""
-    silence: float = 32.0
+    silence_seconds: float = 32.0
     """The longest that a heartbeat should take: the 30 s of the specification and 2 s for the network."""
-    retry: float = 15.0
+    retry_seconds: float = 15.0
     """For the second attempt of a delivery. Clients answer 503 while they store a subscription, so it comes within seconds."""
-    quiet: float = 3.0
+    quiet_seconds: float = 3.0
     """For what must not arrive."""
 
 
@@ -116,7 +116,7 @@ class ServerUnderTest:
     emitter: Emitter
     read_time: Callable[[], datetime]
     """The wall clock, which is compared with times of the server."""
-    patience: CheckPatience
+    timeouts: CheckTimeouts
     choice: EventChoice
     error_codes: set[int] = field(default_factory=set[int])
     """Of all refusals of this run, except those of JSON-RPC itself."""

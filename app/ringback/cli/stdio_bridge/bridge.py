@@ -36,7 +36,7 @@ from ringback.cli.stdio_bridge.endpoint import (
 )
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
 from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
-from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, Patience, ReconnectSchedule
+from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, ReconnectSchedule, RetryLimits
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
 from ringback.domain.clock import SystemClock
@@ -48,7 +48,7 @@ LAST_RESPONSES_SECONDS: Final = 1.0
 """For pending responses when standard input ends, so that the last line of a pipe gets its response. Clients that close
 standard input allow two seconds for the exit."""
 
-STARTED_PATIENCE: Final = Patience(first_contact_seconds=RECONNECT_SECONDS)
+STARTED_SERVICE_LIMITS: Final = RetryLimits(first_contact_seconds=RECONNECT_SECONDS)
 """For a service that the bridge starts: its URL is not wrong, so a slow start is no other fault."""
 
 
@@ -62,7 +62,7 @@ async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = N
             endpoint = ServiceEndpoint(config, locator=locator)
             stack.push_async_callback(endpoint.aclose)
             service = ServiceConnection(
-                endpoint, clock=SystemClock(), patience=STARTED_PATIENCE if locator else Patience()
+                endpoint, clock=SystemClock(), limits=STARTED_SERVICE_LIMITS if locator else RetryLimits()
             )
             bridge = StdioBridge(service, ClientOutput(lambda message: to_client.send(SessionMessage(message))))
             stack.push_async_callback(bridge.aclose)

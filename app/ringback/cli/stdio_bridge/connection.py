@@ -10,7 +10,7 @@ from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONR
 from ringback.cli.stdio_bridge.endpoint import ServiceEndpoint
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders, read_modern_version
 from ringback.cli.stdio_bridge.responses import NoResponse, SessionUnknown
-from ringback.cli.stdio_bridge.retries import Patience, ReconnectSchedule
+from ringback.cli.stdio_bridge.retries import ReconnectSchedule, RetryLimits
 from ringback.cli.stdio_bridge.session import BridgedSession
 from ringback.domain.clock import Clock
 
@@ -28,14 +28,14 @@ wait of the others."""
 
 
 class ServiceConnection:
-    def __init__(self, endpoint: ServiceEndpoint, *, clock: Clock, patience: Patience) -> None:
+    def __init__(self, endpoint: ServiceEndpoint, *, clock: Clock, limits: RetryLimits) -> None:
         self.endpoint = endpoint
         self.headers = RequestHeaders()
         self.session = BridgedSession(endpoint, self.headers)
         self.clock = clock
         self._call_permits = asyncio.Semaphore(CALLS_MAX)
         self._urgent_call_permits = asyncio.Semaphore(URGENT_CALLS_MAX)
-        self._patience = patience
+        self._limits = limits
         self._started_at = clock.monotonic()
 
     def find_permits(self, request: JSONRPCRequest) -> AbstractAsyncContextManager[None]:
@@ -47,8 +47,8 @@ class ServiceConnection:
         return self._urgent_call_permits if is_urgent else self._call_permits
 
     def create_retries(self, *, is_endless: bool = False) -> ReconnectSchedule:
-        patience = None if is_endless else self._patience
-        return ReconnectSchedule(self.endpoint, self.clock, patience, bridge_started_at=self._started_at)
+        limits = None if is_endless else self._limits
+        return ReconnectSchedule(self.endpoint, self.clock, limits, bridge_started_at=self._started_at)
 
     def get_headers(self, message: JSONRPCMessage) -> dict[str, str]:
         if isinstance(message, JSONRPCRequest | JSONRPCNotification) and (

@@ -72,9 +72,9 @@ class ServiceEndpoint:
             timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=READ_SECONDS, pool=None),
             trust_env=False,
         )
-        self._use(config)
+        self._use_config(config)
 
-    def _use(self, config: EndpointConfig) -> None:
+    def _use_config(self, config: EndpointConfig) -> None:
         self._url = httpx2.URL(config.url)
         self.display_url = str(self._url.copy_with(userinfo=b"", query=None))
         if config.api_key:
@@ -82,7 +82,7 @@ class ServiceEndpoint:
 
     async def _locate(self) -> None:
         if self._locator is not None:
-            self._use(await self._locator.locate())
+            self._use_config(await self._locator.locate())
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -132,7 +132,7 @@ class ServiceEndpoint:
         if self._locator is not None:
             if (config := self._locator.find()) is None:
                 return
-            self._use(config)
+            self._use_config(config)
         await self._http.delete(self._url, headers=dict(headers), timeout=SESSION_END_TIMEOUT_SECONDS)
 
     @asynccontextmanager

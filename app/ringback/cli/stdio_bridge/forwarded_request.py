@@ -3,7 +3,7 @@
     send ──▶ response                                       forward it
       │  └─▶ RequestRefused                                 forward the error
       ├────▶ SessionUnknown   begin a new session, send     (legacy)
-      └────▶ NoResponse       pause, send again             until the patience is over, then an error that says what to do
+      └────▶ NoResponse       pause, send again             until its time is over, then an error that says what to do
 
 In a legacy session a request is sent again under another id, because the service may still process the first one.
 """

@@ -22,7 +22,9 @@ LASTING_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryLimits:
+    """How long a message is sent again: to a service that has not responded yet, and to one that has."""
+
     first_contact_seconds: float = FIRST_CONTACT_SECONDS
     reconnect_seconds: float = RECONNECT_SECONDS
 
@@ -31,12 +33,12 @@ class ReconnectSchedule:
     """The failures in a row of one message."""
 
     def __init__(
-        self, endpoint: ServiceEndpoint, clock: Clock, patience: Patience | None, *, bridge_started_at: float
+        self, endpoint: ServiceEndpoint, clock: Clock, limits: RetryLimits | None, *, bridge_started_at: float
     ) -> None:
-        """Without `patience` the message is sent again without an end. The start of the bridge is in monotonic time."""
+        """Without `limits` the message is sent again for ever. The start of the bridge is in monotonic time."""
         self._endpoint = endpoint
         self._clock = clock
-        self._patience = patience
+        self._limits = limits
         self._bridge_started_at = bridge_started_at
         self._failures = 0
         self._losses = 0
@@ -53,9 +55,9 @@ class ReconnectSchedule:
         """Wait before the message is sent again; return False if it is not to be sent again."""
         now = self._clock.monotonic()
         self._count_failure(failure, now)
-        if self._patience is not None and failure.is_hung:
+        if self._limits is not None and failure.is_hung:
             return False
-        if self._patience is not None and (self._losses >= LOSSES_MAX or self._is_time_over(self._patience, now)):
+        if self._limits is not None and (self._losses >= LOSSES_MAX or self._is_time_over(self._limits, now)):
             return False
         await self._clock.sleep(BACKOFF.pause_seconds(self._failures))
         return True
@@ -70,7 +72,7 @@ class ReconnectSchedule:
         if self._failing_since is None:
             self._failing_since = now
 
-    def _is_time_over(self, patience: Patience, now: float) -> bool:
+    def _is_time_over(self, limits: RetryLimits, now: float) -> bool:
         if not self._endpoint.has_responded:
-            return now - self._bridge_started_at >= patience.first_contact_seconds
-        return self._failing_since is not None and now - self._failing_since >= patience.reconnect_seconds
+            return now - self._bridge_started_at >= limits.first_contact_seconds
+        return self._failing_since is not None and now - self._failing_since >= limits.reconnect_seconds

@@ -140,12 +140,12 @@ class DurableCaller:
         )
         self._target.check_request(request)
         record, is_new = await self._create_record(request, is_repeatable=idempotency_key is not None)
-        with self._runners.use(record) as runner:
+        with self._runners.use_runner(record) as runner:
             is_starting = runner.is_running and runner.call.record.position is None
             if not is_starting and (is_new or await self._may_start(runner)):
                 runner.call.is_first_start = is_new
                 runner.call.requires_rejoin = cancel_if_not_resumable
-                await self._start(runner, start_timeout_seconds)
+                await self._start_call(runner, start_timeout_seconds)
             elif is_starting:  # by another request of the same key, whose start may be refused
                 await self._wait_for_start(runner, start_timeout_seconds)
                 if runner.failure is not None:
@@ -199,7 +199,7 @@ class DurableCaller:
             expires_at=now + min(request.timeout_seconds or 0.0, TIME_LIMIT_SECONDS_MAX) + self._keep_seconds,
         )
 
-    async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
+    async def _start_call(self, runner: CallRunner, start_timeout_seconds: float) -> None:
         call = runner.call
         runner.ensure_running()
         await self._wait_for_start(runner, start_timeout_seconds)

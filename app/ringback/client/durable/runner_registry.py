@@ -37,7 +37,7 @@ class RunnerRegistry:
         return self._runners.get(call_id)
 
     @contextmanager
-    def use(self, record: CallRecord) -> Generator[CallRunner]:
+    def use_runner(self, record: CallRecord) -> Generator[CallRunner]:
         """The runner of the call, until the end of the block; a new one begins with this record."""
         runner = self._runners.get(record.handle.id) or self._add(record)
         with runner.in_use():
@@ -60,7 +60,7 @@ class RunnerRegistry:
         call_id = handle if isinstance(handle, str) else handle.id
         known = self._runners.get(call_id)
         record = await self.read_record(call_id, handle) if known is None else known.call.record
-        with self.use(record) as runner:
+        with self.use_runner(record) as runner:
             if known is not None or runner.call.record is not record:  # the runner has a record of its own
                 await runner.call.refresh()
             yield runner

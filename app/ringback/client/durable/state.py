@@ -1,4 +1,4 @@
-"""Where the state of requests lives: the Protocol, and the manager that keeps it in memory.
+"""Where the state of requests is stored: the Protocol, and the manager that keeps it in memory.
 
 A manager stores small JSON texts by key, and replaces a text only if it is still the version that the caller read. It does not
 parse the texts. `conformance` checks a manager of your own.

@@ -94,7 +94,7 @@ def find_profile(ctx: SdkContext) -> ErrorProfile:
 
 
 def require_stream(ctx: SdkContext) -> None:
-    """Refuse a stream if the server answers with JSON only: its notifications would be dropped without a word."""
+    """Refuse a stream if the server answers with JSON only: its notifications would be dropped without an error."""
     outbound: Any = getattr(ctx.session, "_request_outbound", None)
     if outbound is not None and getattr(outbound, "sink", outbound) is None:
         raise unsupported(

@@ -24,12 +24,12 @@ from ringback.domain.event_types import PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.signals import Signals
 from ringback.domain.webhook import Webhook, matches_event
 from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import audience_of
 from ringback.extension.events.subscription_index import SubscriptionIndex
 from ringback.storage.log_appends import StepwiseLogAppends
+from ringback.storage.store_wrapper import StoreWrapper
 
 T = TypeVar("T")
 
@@ -79,46 +79,21 @@ class Audience:
         return found
 
     async def load_subscriptions(self, tx: Transaction, event_name: str) -> None:
-        """Read all subscriptions of the type, once in the life of the process."""
+        """Read all subscriptions of the type, once in each process."""
         if event_name in self.index.loaded or self.types.get(event_name) is None:
             return
         for subscription_id in await tx.subscriptions.list_of_event(event_name, limit=SUBSCRIPTIONS_OF_TYPE_MAX):
             if (subscription := await tx.subscriptions.get(subscription_id)) is not None:
-                self.index.put(subscription, now=tx.now())
+                self.index.put_subscription(subscription, now=tx.now())
         self.index.loaded.add(event_name)
 
 
-class SharedLogStore:
-    """Implements `domain.ports.Store` around another one."""
-
+class SharedLogStore(StoreWrapper):
     def __init__(self, store: Store, audience: Audience) -> None:
-        self._store = store
+        super().__init__(store)
         self._audience = audience
 
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    @property
-    def is_exclusive(self) -> bool:
-        return self._store.is_exclusive
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(self._share_log(work))
-
-    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.scan(principal, self._share_log(work))
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write(self._share_log(work))
-
-    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write_for(principal, self._share_log(work))
-
-    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.write_heartbeat(self._share_log(work))
-
-    def _share_log(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
+    def _wrap_work(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
         return lambda tx: work(cast("Transaction", _SharedLogTransaction(tx, self._audience)))
 
 
@@ -239,7 +214,7 @@ class _IndexedSubscriptions:
     async def save(self, subscription: EventSubscription) -> None:
         self._tx.on_rollback(self._index.reset)
         await self._tx.subscriptions.save(subscription)
-        self._index.put(subscription, now=self._tx.now())
+        self._index.put_subscription(subscription, now=self._tx.now())
 
 
 class _SubscribedWebhooks:

@@ -68,7 +68,7 @@ class SubscriptionIndex:
         """After a rollback the store may have subscriptions that the index has dropped: they are loaded again."""
         self.loaded.clear()
 
-    def put(self, subscription: EventSubscription, *, now: datetime) -> None:
+    def put_subscription(self, subscription: EventSubscription, *, now: datetime) -> None:
         self._puts += 1
         if self._puts % PUTS_PER_SWEEP == 0:
             self._drop_expired(now)

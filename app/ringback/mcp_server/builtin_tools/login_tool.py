@@ -1,7 +1,7 @@
 """The built-in tool `ringback_login`: a model asks where its user signs in to an upstream, and whether that is done.
 
 tools/list has it only while an upstream of the endpoint requires a login. The login page asks the user for the user's own
-credentials, so a URL that a model shows to somebody else signs no user in under a foreign name.
+credentials, so a URL that a model shows to another user signs no user in under a foreign name.
 """
 
 from collections.abc import Mapping, Sequence

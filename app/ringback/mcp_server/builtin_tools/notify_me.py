@@ -3,7 +3,7 @@
 It is for clients that can set neither `_meta` nor a header nor the URL. The same registration again is the same webhook,
 because models repeat themselves. The result contains no secret: what a model reads ends up in transcripts, and the owner gets
 the generated secret with `ringback webhooks rotate-secret`. The tool offers no `include_result`: text that a model has read
-could make it send later results to a stranger's URL. A callback without the result contains little, because its resume token
+could make it send later results to an attacker's URL. A callback without the result contains little, because its resume token
 also needs the owner's API key.
 
 The webhook counts as registered by an MCP client: its URL must be verified (`RINGBACK_VERIFY_CALLBACKS`) before it receives

@@ -84,7 +84,7 @@ class BulkCancellations:
             if limit <= 0:
                 return True
             async with pace.next_batch():
-                page = await self._find(caller, where, position=position, limit=limit)
+                page = await self._find_open_calls(caller, where, position=position, limit=limit)
                 counts.update(await self._cancel_page(caller, page, is_first=not counts.total(), dry_run=dry_run))
             position = page.next_position
             if position is None:
@@ -92,7 +92,9 @@ class BulkCancellations:
             sparse_pages += len(page) < limit
         return True
 
-    async def _find(self, caller: Caller, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
+    async def _find_open_calls(
+        self, caller: Caller, where: CallFilter, *, position: str | None, limit: int
+    ) -> Page[Call, str]:
         return await self._store.scan(
             caller.principal, lambda tx: tx.calls.list_page(caller.principal, where, position=position, limit=limit)
         )

@@ -47,7 +47,7 @@ class BulkRedelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _RedeliveredBatch:
     replayed: Sequence[Delivery]
     left: Sequence[Delivery]
     """What did not fit into the transaction."""
@@ -93,7 +93,7 @@ class BulkRedeliveries:
         skipped, after = 0, "" if position is None else position.delivery_id
         pace = self._quotas.pace_batches()
         for _ in range(PAGES_MAX):
-            page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
+            page = await self._find_ended(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
             skipped_now = await self._redeliver_page(caller, page, sent, pace, dry_run=dry_run)
             if skipped_now is None:
                 break
@@ -122,7 +122,9 @@ class BulkRedeliveries:
             await self._quotas.require_delivery_quota(tx, caller.principal)
         return await _find_end(tx, where, position)
 
-    async def _find(self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int) -> Page[Delivery, str]:
+    async def _find_ended(
+        self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int
+    ) -> Page[Delivery, str]:
         return await self._store.scan(
             caller.principal, lambda tx: tx.ended_deliveries.find(caller.principal, where, after=after, limit=limit)
         )
@@ -138,7 +140,8 @@ class BulkRedeliveries:
     ) -> int | None:
         """Send the deliveries again and count them in `sent`. Return the number of skipped ones.
 
-        None if the quota of deliveries had no room for all of them. The rest can be sent by another request from this page on.
+        None if the quota of deliveries was used up before all of them were sent. Another request can send the rest, from
+        this page on.
         """
         left, skipped = list(page), 0
         while left:
@@ -154,9 +157,9 @@ class BulkRedeliveries:
 
     async def _run_batch(
         self, caller: Caller, wanted: Sequence[Delivery], *, is_first: bool, dry_run: bool
-    ) -> "_Batch | None":
-        async def replay(tx: Transaction) -> _Batch | None:
-            if not dry_run and not await self._quotas.has_delivery_room(tx, caller.principal):
+    ) -> "_RedeliveredBatch | None":
+        async def replay(tx: Transaction) -> _RedeliveredBatch | None:
+            if not dry_run and not await self._quotas.has_free_delivery_quota(tx, caller.principal):
                 return None
             found = await tx.webhooks.get_many({each.webhook_id for each in wanted}, lock=not dry_run)
             batch = await self._replay(tx, list(_enabled(found)), wanted, dry_run=dry_run)
@@ -169,24 +172,24 @@ class BulkRedeliveries:
 
     async def _replay(
         self, tx: Transaction, webhooks: Sequence[Webhook], wanted: Sequence[Delivery], *, dry_run: bool
-    ) -> "_Batch":
+    ) -> "_RedeliveredBatch":
         """Replay as many as have `REPLAY_BYTES_MAX`."""
         replayed: list[Delivery] = []
         bytes_left = REPLAY_BYTES_MAX
         for webhook in webhooks:
             if bytes_left <= 0:
-                return _Batch(replayed, _without(wanted, replayed))
+                return _RedeliveredBatch(replayed, _without(wanted, replayed))
             if not dry_run:
-                await self._requested_deliveries.lock(tx, webhook)
+                await self._requested_deliveries.lock_log(tx, webhook)
             ended = await _list_ended(tx, webhook, wanted)
             if not dry_run:
                 whole = await tx.deliveries.list_whole([each.id for each in ended], bytes_max=bytes_left)
                 await self._requested_deliveries.insert_replays(tx, webhook, whole)
                 bytes_left -= sum(len(each.body) for each in whole)
                 if len(whole) < len(ended):
-                    return _Batch([*replayed, *whole], _without(wanted, [*replayed, *whole]))
+                    return _RedeliveredBatch([*replayed, *whole], _without(wanted, [*replayed, *whole]))
             replayed += ended
-        return _Batch(replayed, ())
+        return _RedeliveredBatch(replayed, ())
 
     async def _schedule_all(self, sent: Mapping[WebhookId, int], pace: BatchPace, *, dry_run: bool) -> OpenDeliveries:
         scheduled: list[OpenDeliveries] = []

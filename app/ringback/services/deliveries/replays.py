@@ -228,7 +228,7 @@ class DeliveryReplays:
             require_enabled(webhook)
             if delivery.event_id is None:
                 raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
-            await self._requested_deliveries.lock(tx, webhook)
+            await self._requested_deliveries.lock_log(tx, webhook)
             found = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
             if not found:
                 raise NotFound("This delivery was erased in the meantime.")
@@ -261,13 +261,13 @@ class DeliveryReplays:
     async def _replay_batch(
         self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
     ) -> _ReplayBatch | None:
-        """None, and nothing is sent, if the quota of deliveries has no room."""
+        """None, and nothing is sent, if the quota of deliveries is used up."""
         webhook = await get_own_webhook(tx, caller.principal, webhook_id)
         require_enabled(webhook)
         if is_first:
             await record_own_change(tx, caller, "replay_webhook", webhook.id)
-        await self._requested_deliveries.lock(tx, webhook)
-        if not await self._quotas.has_delivery_room(tx, caller.principal):
+        await self._requested_deliveries.lock_log(tx, webhook)
+        if not await self._quotas.has_free_delivery_quota(tx, caller.principal):
             return None
         batch = await source.read_batch(tx, webhook, limit=limit)
         whole = await tx.deliveries.list_whole([each.id for each in batch.finished], bytes_max=REPLAY_BYTES_MAX)

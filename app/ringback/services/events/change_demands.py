@@ -43,7 +43,7 @@ class ChangeDemands:
             demand,
             ids=self._ids,
             topic=CHANGE_SUBSCRIPTIONS_TOPIC,
-            require_room=_require_free_resource,
+            require_quota=_require_free_resource,
         )
 
 

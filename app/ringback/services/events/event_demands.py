@@ -1,4 +1,4 @@
-"""Stores a principal's demand for events that are recorded only while somebody wants them.
+"""Stores a principal's demand for events that are recorded only while a client demands them.
 
     event_types       demands for the events of upstreams
     change_demands    demands for changes of upstreams
@@ -29,8 +29,8 @@ UPSTREAM_DEMANDS_MAX: Final = 64
 PRINCIPAL_SHARE_MAX: Final = 32
 """Of those 64, how many one principal may demand: half, so that no principal uses up an upstream for all others."""
 
-RequireRoom = Callable[[Transaction, EventDemand], Awaitable[None]]
-"""Raises `QuotaExceeded` if the upstream has no room for a demand that begins."""
+RequireDemandQuota = Callable[[Transaction, EventDemand], Awaitable[None]]
+"""Raises `QuotaExceeded` if a new demand exceeds the quotas of its upstream."""
 
 
 class DemandedEvents(NamedTuple):
@@ -60,7 +60,13 @@ class _KnownDemand(NamedTuple):
 
 
 async def renew_demand(
-    store: Store, caller: Caller, demand: EventDemand, *, ids: IdGenerator, topic: str, require_room: RequireRoom
+    store: Store,
+    caller: Caller,
+    demand: EventDemand,
+    *,
+    ids: IdGenerator,
+    topic: str,
+    require_quota: RequireDemandQuota,
 ) -> DemandedEvents:
     """Store the demand, unless less than half of its time is over. Return what readers must know of the time before.
 
@@ -69,13 +75,13 @@ async def renew_demand(
     known = await store.read(lambda tx: _read_known(tx, demand))
     if known.stored is None or known.stored.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
         await store.write_for(
-            caller.principal, lambda tx: _save(tx, caller, demand, ids=ids, topic=topic, require_room=require_room)
+            caller.principal, lambda tx: _save(tx, caller, demand, ids=ids, topic=topic, require_quota=require_quota)
         )
     gap_seq = 0 if known.stored is None else known.stored.gap_seq
     return DemandedEvents(demand.topic or None, is_new=not known.is_current, gap_seq=gap_seq)
 
 
-async def require_room_to_follow(tx: Transaction, demand: EventDemand) -> None:
+async def require_upstream_demand_quota(tx: Transaction, demand: EventDemand) -> None:
     """The service follows each name with arguments once at the upstream, for all principals that demand it."""
     upstream = split_name(demand.event_name)[0] or ""
     demanded = await tx.event_demands.list_of_upstream(upstream, demand.principal, now=tx.now())
@@ -106,7 +112,13 @@ def demand_quota_exceeded(quota: str, limit: int, advice: str) -> QuotaExceeded:
 
 
 async def _save(
-    tx: Transaction, caller: Caller, demand: EventDemand, *, ids: IdGenerator, topic: str, require_room: RequireRoom
+    tx: Transaction,
+    caller: Caller,
+    demand: EventDemand,
+    *,
+    ids: IdGenerator,
+    topic: str,
+    require_quota: RequireDemandQuota,
 ) -> None:
     """The log's lock makes two new demands of a principal at once count one after the other."""
     await require_held_key(tx, caller)
@@ -118,7 +130,7 @@ async def _save(
         )
     # The row of an ended demand stays for up to a minute.
     if known.stored is None or known.stored.polled_until <= tx.now():
-        await require_room(tx, demand)
+        await require_quota(tx, demand)
         tx.notify(topic)
     await tx.event_demands.save(demand)
     if not known.is_current and head > 0:  # no cursor is older than an empty log

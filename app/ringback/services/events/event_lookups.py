@@ -52,7 +52,7 @@ async def _find_event(tx: Transaction, principal: Principal, event_id: str) -> E
         try:
             made_at = from_epoch_milliseconds(id_milliseconds(event_id))
             since, until = made_at - margin, made_at + margin
-        except OverflowError:  # ten digits reach far beyond the calendar, and models make up ids
+        except OverflowError:  # ten digits reach far beyond the calendar, and models invent ids
             return None
         after_seq = await tx.event_log.last_seq_before(principal, since)
         until_seq = await tx.event_log.last_seq_before(principal, until)

@@ -98,7 +98,7 @@ class EventPublishing:
                 tx,
                 caller.principal,
                 external,
-                require_room=lambda tx, more: self._quotas.require_event_quota(tx, caller.principal, more),
+                require_quota=lambda tx, more: self._quotas.require_event_quota(tx, caller.principal, more),
             )
             return [PublishedResult(event_id=each.event_id, created=each.is_new) for each in recorded]
 

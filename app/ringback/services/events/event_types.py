@@ -30,7 +30,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
-from ringback.services.events.event_demands import DemandedEvents, renew_demand, require_room_to_follow
+from ringback.services.events.event_demands import DemandedEvents, renew_demand, require_upstream_demand_quota
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.schema_checks import PAYLOADS_REFUSED, SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
@@ -250,7 +250,7 @@ class EventTypes:
 
     async def _renew(self, caller: Caller, demand: EventDemand) -> DemandedEvents:
         return await renew_demand(
-            self._store, caller, demand, ids=self._ids, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
+            self._store, caller, demand, ids=self._ids, topic=DEMANDS_TOPIC, require_quota=require_upstream_demand_quota
         )
 
     async def _wait_until_followed(self, demands: Sequence[EventDemand]) -> None:
@@ -293,12 +293,12 @@ async def save_event_type(
     if known is not None and replace(saved, updated_at=known.updated_at) == known:
         return known
     if known is None or _decoded_bytes(saved) > _decoded_bytes(known):
-        await _require_room(tx, saved)
+        await _require_type_quotas(tx, saved)
     await tx.event_types.save(saved)
     return saved
 
 
-async def _require_room(tx: Transaction, saved: PublishedEventType) -> None:
+async def _require_type_quotas(tx: Transaction, saved: PublishedEventType) -> None:
     """The caller has locked the log."""
     others = [each for each in await tx.event_types.list_of_principal(saved.principal) if each.name != saved.name]
     if len(others) >= PUBLISHED_TYPES_MAX:

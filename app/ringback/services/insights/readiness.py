@@ -1,4 +1,4 @@
-"""Readiness: whether the store can store a call, and what other nodes lack. Anybody may ask, without a key and at any rate."""
+"""Readiness: whether the store can store a call, and what other nodes lack. Probes need no key and have no rate limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -140,7 +140,7 @@ class QuotaEnforcer:
         if count:
             _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
         if count and used.argument_bytes + argument_bytes > quotas.argument_bytes:
-            raise _no_room(
+            raise _byte_quota_exceeded(
                 "argument_bytes",
                 quotas.argument_bytes,
                 used.argument_bytes,
@@ -153,7 +153,7 @@ class QuotaEnforcer:
         quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
         _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
         if used.event_bytes + byte_count > quotas.event_bytes:
-            raise _no_room(
+            raise _byte_quota_exceeded(
                 "event_bytes",
                 quotas.event_bytes,
                 used.event_bytes,
@@ -166,20 +166,20 @@ class QuotaEnforcer:
         used = await tx.usage.get_log_usage(principal)
         _require_delivery_bytes(used.delivery_bytes, self.get_quotas(principal).delivery_bytes)
 
-    async def has_delivery_room(self, tx: Transaction, principal: Principal) -> bool:
+    async def has_free_delivery_quota(self, tx: Transaction, principal: Principal) -> bool:
         """Whether more deliveries may be made on request."""
         used = await tx.usage.get_log_usage(principal)
         return used.delivery_bytes < self.get_quotas(principal).delivery_bytes
 
-    async def has_event_room(self, tx: Transaction, principal: Principal) -> bool:
+    async def has_free_event_quota(self, tx: Transaction, principal: Principal) -> bool:
         """Whether events of upstreams, and their deliveries, fit into the principal's quotas: the next ones may exceed them."""
-        return await self._has_log_room(tx, principal, share_divisor=1)
+        return await self._has_free_log_quotas(tx, principal, share_divisor=1)
 
-    async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
+    async def has_free_progress_quota(self, tx: Transaction, principal: Principal) -> bool:
         """Whether progress still gets events. It leaves a part of the quotas to events that are nowhere else."""
-        return await self._has_log_room(tx, principal, share_divisor=PROGRESS_SHARE_DIVISOR)
+        return await self._has_free_log_quotas(tx, principal, share_divisor=PROGRESS_SHARE_DIVISOR)
 
-    async def _has_log_room(self, tx: Transaction, principal: Principal, *, share_divisor: int) -> bool:
+    async def _has_free_log_quotas(self, tx: Transaction, principal: Principal, *, share_divisor: int) -> bool:
         quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
         return (
             used.event_bytes < quotas.event_bytes // share_divisor
@@ -189,7 +189,7 @@ class QuotaEnforcer:
     def has_many_open_calls(self, principal: Principal) -> bool:
         """Whether the principal had many open calls at its last start in this process.
 
-        A start that finds no room is one of them: it waits for the ends that make room, if the service is about to write them.
+        A start that exceeds a quota is one of them: it waits for the ends that free the quota, if the service writes them soon.
         With priority, the refused starts of 64 clients delayed the ends, which more than doubled without it (measured).
         """
         return principal in self._with_many_calls
@@ -337,7 +337,7 @@ def _require_delivery_bytes(used: int, limit: int) -> None:
         )
 
 
-def _no_room(quota: str, limit: int, used: int, more: int, advice: str) -> QuotaExceeded:
+def _byte_quota_exceeded(quota: str, limit: int, used: int, more: int, advice: str) -> QuotaExceeded:
     return QuotaExceeded(
         f"Your quota '{quota}' of {limit} has no room for {more} bytes: {used} are used. Nothing was done. {advice}",
         retry_after_seconds=ROW_QUOTA_RETRY_AFTER_SECONDS,

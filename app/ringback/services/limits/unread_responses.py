@@ -145,7 +145,7 @@ class ResponseMemory:
         if (shared := self._responses.shared_results.get(key)) is None:
             self.reserve(principal, call.result_bytes or 0)
             return None
-        self._use(key, shared)
+        self._hold_shared(key, shared)
         return shared.body
 
     def use_shared(self, principal: Principal, call: Call, result: bytes) -> bytes:
@@ -158,7 +158,7 @@ class ResponseMemory:
             shared = self._responses.shared_results[key] = SharedResult(result, reader)
             self._reserved_bytes -= len(result)  # the shared result has this reservation now
         self._shrink(0)
-        self._use(key, shared)
+        self._hold_shared(key, shared)
         return shared.body
 
     def use_document(self, document: bytes) -> None:
@@ -181,7 +181,7 @@ class ResponseMemory:
             del self._responses.shared_results[key]
             self._responses.release_bytes(shared.reader, len(shared.body))
 
-    def _use(self, key: tuple[Principal, str], shared: SharedResult) -> None:
+    def _hold_shared(self, key: tuple[Principal, str], shared: SharedResult) -> None:
         shared.readers_count += 1
         self._shared_key, self._shared_bytes = key, len(shared.body)
 

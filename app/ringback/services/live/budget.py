@@ -47,7 +47,7 @@ class CpuBudget:
         """What the owner had used that got the last turn."""
 
     @asynccontextmanager
-    async def turn(self, owner: Principal | None) -> AsyncGenerator[None]:
+    async def wait_for_turn(self, owner: Principal | None) -> AsyncGenerator[None]:
         """Wait for the turn of this owner and for credit. One read at a time, and next that of the owner that used least.
 
         So an owner with long reads does not delay those of other owners by more than one of its reads.

@@ -159,7 +159,7 @@ class _LiveList:
         with self._store.signals.listen(*topics) as waiter:
             while True:
                 try:
-                    async with self._budget.turn(self._key.principal):
+                    async with self._budget.wait_for_turn(self._key.principal):
                         await self._budget.measure(self._key.principal, self._refresh())
                 except StoreUnavailable:
                     log.debug("live_lists.not_read")

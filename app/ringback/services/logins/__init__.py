@@ -5,7 +5,7 @@
     login_completion  what follows a redirect
     login_states      who is signed in
     login_tokens      write, delete and revoke the tokens
-    login_waits       park calls until somebody signs in to their upstream; send one of them again from time to time
+    login_waits       park calls until the owner of their credentials signs in; send one of them again from time to time
     unused_logins     remove the tokens for upstreams that the configuration does not have any more
 
 The requests to authorization servers are those of `upstreams.oauth`.

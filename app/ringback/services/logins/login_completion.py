@@ -77,7 +77,7 @@ class LoginCompletion:
     ) -> UpstreamLogin:
         """Take the login of this state and return it: no state finds it then. Another redirect changes nothing."""
 
-        async def take(tx: Transaction) -> UpstreamLogin:
+        async def claim_login(tx: Transaction) -> UpstreamLogin:
             await _require_valid_key(tx, key_id)
             login = await tx.upstream_logins.find_by_state(response.state_hash, now=tx.now())
             if login is None or not matches(login) or not await tx.upstream_logins.delete(login.id):
@@ -86,7 +86,7 @@ class LoginCompletion:
             await tx.upstream_logins.add(replace(login, state_hash=f"taken {login.id}", expires_at=expires_at))
             return login
 
-        return await self._store.write_for(principal, take)
+        return await self._store.write_for(principal, claim_login)
 
     async def complete_login(
         self, caller: Caller, login: UpstreamLogin, response: AuthorizationResponse

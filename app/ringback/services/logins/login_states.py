@@ -38,7 +38,7 @@ class LoginState:
 
     @property
     def is_missing(self) -> bool:
-        """Whether calls wait until somebody signs in, also if the upstream's connection has no error yet."""
+        """Whether calls wait for a login, also if the upstream's connection has no error yet."""
         return self.state in {LoginStatus.REQUIRED, LoginStatus.EXPIRED}
 
 
@@ -51,7 +51,7 @@ class LoginStates:
         self._public_url = public_url
 
     async def list_missing(self, upstreams: Sequence[UpstreamInfo], principal: Principal) -> Sequence[UpstreamInfo]:
-        """Those of the upstreams to which somebody has to sign in before calls of this principal run.
+        """Those of the upstreams that require a login before calls of this principal run.
 
         While the store fails, those whose connection says so.
         """

@@ -92,13 +92,13 @@ class LoginRevocations:
 
     def revoke_unsaved(self, store: Store, login: UpstreamLogin, granted: GrantedTokens) -> None:
         """Revoke the tokens of a login whose unit failed, unless they are stored after all. Call it after the unit."""
-        self._start(self._revoke_unsaved(store, login, granted), login.upstream)
+        self._start_revocation(self._revoke_unsaved(store, login, granted), login.upstream)
 
     def revoke_later(self, tokens: UpstreamTokens) -> None:
         """Call it after the unit that removed the tokens is committed."""
-        self._start(self._flow.revoke_tokens(tokens), tokens.upstream)
+        self._start_revocation(self._flow.revoke_tokens(tokens), tokens.upstream)
 
-    def _start(self, revocation: Coroutine[Any, Any, None], upstream: str) -> None:
+    def _start_revocation(self, revocation: Coroutine[Any, Any, None], upstream: str) -> None:
         if len(self._running) >= REVOCATIONS_MAX:
             revocation.close()
             log.warning("login.not_revoked", extra={"upstream": upstream, "failure": "busy"})

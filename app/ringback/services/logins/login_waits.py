@@ -1,4 +1,4 @@
-"""Parks calls until somebody signs in to their upstream, and queues them again after the login, or as a check.
+"""Parks calls until the owner of their credentials signs in, and queues them again after the login, or as a check.
 
     park     lock the owner's logins ▸ compare the tokens ▸ the call: parked, with an event ▸ its row in login_waits
     login    tokens written ▸ lock the owner's logins ▸ the first batch of calls: queued ▸ a resumption, if there are more

@@ -4,7 +4,7 @@
     complete     the login of this state: checked and deleted ▸ the code is exchanged (network) ▸ tokens stored, calls go on
     sign out     tokens deleted ▸ revoked at the authorization server (network)
 
-Somebody could send a login of his own to a victim, whose account he would then use. So only the one who started a login
+An attacker could send a login of his own to a victim, whose account he would then use. So only the one who started a login
 completes it: the key that started it, or the browser in which that key was entered on Ringback's page (`api.login_pages`).
 `login_completion` is what follows once that is certain.
 """

@@ -102,11 +102,11 @@ class ToolAliases:
 
 def _select_storable(missing: Sequence[ToolAlias], stored: Collection[ToolAlias]) -> Sequence[ToolAlias]:
     """Those for which there is room, in all and of their upstream."""
-    room, share = STORED_ALIASES_MAX - len(stored), STORED_ALIASES_MAX // UPSTREAM_SHARE_DIVISOR
+    free, share = STORED_ALIASES_MAX - len(stored), STORED_ALIASES_MAX // UPSTREAM_SHARE_DIVISOR
     counts = Counter(alias.upstream for alias in stored)
     storable: list[ToolAlias] = []
     for alias in missing:
-        if len(storable) < room and counts[alias.upstream] < share:
+        if len(storable) < free and counts[alias.upstream] < share:
             counts[alias.upstream] += 1
             storable.append(alias)
     return storable

@@ -67,7 +67,7 @@ class UpstreamControls:
         await self._require_upstream(caller, upstream)
         controls = await self._store.write(save)
         self._changes += 1
-        self._remember(controls)
+        self._store_controls(controls)
         log.info("upstream.intake_changed", extra={"upstream": upstream, "intake": str(intake), "by": caller.principal})
 
     def find_skipped(self, upstream: str) -> SkippedUpstream | None:
@@ -79,7 +79,7 @@ class UpstreamControls:
         changes = self._changes
         controls = await self._store.read(lambda tx: tx.upstream_controls.list_all())
         if changes == self._changes:
-            self._remember(controls)
+            self._store_controls(controls)
         return self._intakes
 
     async def require_not_draining(self, upstream: str) -> None:
@@ -120,7 +120,7 @@ class UpstreamControls:
         if not (is_known and caller.may_use_upstream(upstream)):
             raise make_not_found(self._catalog, caller, upstream)
 
-    def _remember(self, controls: Sequence[UpstreamControl]) -> None:
+    def _store_controls(self, controls: Sequence[UpstreamControl]) -> None:
         self._intakes = {each.upstream: each.intake for each in controls}
         self._reread_at = self._clock.monotonic() + REREAD_SECONDS
 

@@ -2,7 +2,7 @@
 
     subscribe      quota ▸ permission for the event and its arguments ▸ proof of the URL ▸ stored          (mcp-events §6)
     refresh        the same request while the subscription is live: secret, lifetime, attempts now, and the events between its
-                   cursor and the beginning of this life of the subscription, if the cursor is the older one
+                   cursor and the last beginning of the subscription, if the cursor is the older one
     unsubscribe    success for what is live or was within `TOMBSTONE_SECONDS`, NotFound for what never was
 
 A subscription is a webhook whose id is derived from its key, so that the same request names the same webhook in every process.
@@ -155,7 +155,7 @@ class EventSubscriptions:
                 is_first = False
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
-        """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
+        """Whether the subscription is live; raises `QuotaExceeded` if it is not and another one would exceed the quota."""
         webhook, subscription = await tx.webhooks.get(wanted.id), await tx.subscriptions.get(wanted.id)
         if is_live_subscription(webhook, subscription, tx.now()):
             return True
@@ -205,7 +205,7 @@ class EventSubscriptions:
         *,
         head: int,
     ) -> SubscriptionGrant:
-        """Begin a life of the subscription. Events from now on match it, and those after the cursor follow as a catch-up."""
+        """Begin the subscription, also after it lapsed. Events from now on match it; earlier ones follow as a catch-up."""
         start = await find_start(tx, wanted, request, head=head, lapsed_at=find_lapse(lapsed, subscription))
         if start.after_seq < head:
             await self._quotas.require_delivery_quota(tx, wanted.principal)

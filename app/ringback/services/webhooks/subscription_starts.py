@@ -1,6 +1,6 @@
 """Where in the event log a subscription begins, and whether its client has missed events before that (mcp-events §9).
 
-A life of a subscription:
+A subscription that begins, for the first time or after it lapsed:
 
 cursor null, new                from now
 cursor null, lapsed             from now; truncated if an event matched since it lapsed, or the log lacks events since
@@ -11,9 +11,9 @@ cursor of another log or older  from the oldest event, truncated
 
 A refresh of a live subscription:
 
-cursor null, or after the life's beginning     nothing is missed; so a client may repeat the cursor with which the life began
-cursor before the beginning                    after it, as above. Another request has begun this life: one without a cursor
-                                               that a frozen node carried out after the previous life had lapsed
+cursor null, or after its last beginning       nothing is missed; so a client may repeat the cursor with which it began
+cursor before its last beginning               after the cursor, as above. Another request has begun the subscription again:
+                                               one without a cursor that a frozen node executed after it had lapsed
 unknown cursor, or of another log              nothing
 """
 
@@ -51,7 +51,7 @@ class SubscriptionStart:
 async def find_start(
     tx: Transaction, webhook: Webhook, request: SubscriptionRequest, *, head: int, lapsed_at: datetime | None
 ) -> SubscriptionStart:
-    """`lapsed_at` is when an earlier life of this subscription ended without its client's doing. The log is locked."""
+    """`lapsed_at` is when this subscription lapsed before, for want of a refresh. The log is locked."""
     start = await _find_start(tx, webhook, request, head=head, lapsed_at=lapsed_at)
     begins_now = request.cursor is None and lapsed_at is None
     if begins_now or not subscribes_to_changes(webhook) or await _are_changes_recorded(tx, webhook):
@@ -78,7 +78,7 @@ async def find_earlier_start(
 ) -> SubscriptionStart | None:
     """Where a live subscription begins for a client whose cursor is before its beginning; None for every other client.
 
-    What this life has sent already is sent again: the catch-up from there ends at the head of the log, which is locked.
+    What was sent since the beginning is sent again: the catch-up from there ends at the head of the log, which is locked.
     """
     cursor = _read_cursor(request)
     if cursor is None or cursor.seq >= began_after or not await log_contains_position(tx, webhook.principal, cursor):

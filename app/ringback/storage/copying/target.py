@@ -143,7 +143,7 @@ class CopyTarget:
         if after is not None:
             bounds.append(f"({key}) > ({_parameters(width + 1, width)})")
         found = await self._connection.fetch(
-            f"SELECT {_names(columns)} FROM {table.name} WHERE {' AND '.join(bounds)} ORDER BY {key} {suffix}",  # noqa: S608
+            f"SELECT {_names(columns)} FROM {table.name} WHERE {' AND '.join(bounds)} ORDER BY {key} {suffix}",  # noqa: S608 - ours
             *until,
             *(after or ()),
         )
@@ -169,7 +169,7 @@ class CopyTarget:
     async def delete_after(self, table: CopiedTable, after: Key | None) -> int:
         """Delete the rows behind the source's last one. Return their number."""
         where = f"WHERE ({_names(table.key)}) > ({_parameters(1, len(table.key))})" if after is not None else ""
-        status = await self._connection.execute(f"DELETE FROM {table.name} {where}", *(after or ()))  # noqa: S608
+        status = await self._connection.execute(f"DELETE FROM {table.name} {where}", *(after or ()))  # noqa: S608 - ours
         return int(status.rpartition(" ")[2])
 
     async def replace(self, table: CopiedTable, gone: Sequence[Key], rows: Sequence[Row]) -> None:
@@ -177,7 +177,7 @@ class CopyTarget:
         key = _names(table.key)
         async with self._connection.transaction():
             await self._connection.executemany(
-                f"DELETE FROM {table.name} WHERE ({key}) = ({_parameters(1, len(table.key))})",  # noqa: S608
+                f"DELETE FROM {table.name} WHERE ({key}) = ({_parameters(1, len(table.key))})",  # noqa: S608 - names of ours
                 gone,
             )
             if rows:

@@ -67,7 +67,7 @@ class Lane:
         unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), principal)
         self._queue.add_unit(unit)
         if len(self._workers) < self._connections_max:
-            worker = asyncio.create_task(self._work(), name="postgres-lane")
+            worker = asyncio.create_task(self._run_worker(), name="postgres-lane")
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
         try:
@@ -81,7 +81,7 @@ class Lane:
         while self._workers:
             await asyncio.wait(self._workers)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         leave_log_context()
         leave_admission_context()  # the worker runs units of all callers, and end actions start tasks in its context
         try:

@@ -59,18 +59,18 @@ class NodeNotifications:
         clock: Clock,
         signals: LocalSignals,
         on_check: Callable[[Connection], Awaitable[None]],
-        make_room: Callable[[], Awaitable[None]],
+        close_other_connection: Callable[[], Awaitable[None]],
     ) -> None:
         """`on_check` runs on the connection once it listens, and every `CHECK_SECONDS`.
 
-        `make_room` closes another connection of this node. It runs when this one cannot be opened again: the server may allow
-        the node no more, and the others would keep all.
+        `close_other_connection` runs when this connection cannot be opened again: the server may allow the node no more
+        connections, and the others would keep all.
         """
         self._url = url
         self._clock = clock
         self._signals = signals
         self._on_check = on_check
-        self._make_room = make_room
+        self._close_other_connection = close_other_connection
         self._gathered: dict[str, None] = {}
         self._has_work = asyncio.Event()
         """Set once topics have gathered, or the connection is lost."""
@@ -142,7 +142,7 @@ class NodeNotifications:
         try:
             return await self._listen()
         except Exception:
-            await self._make_room()
+            await self._close_other_connection()
             raise
 
     async def _listen(self) -> ListeningConnection:

@@ -41,7 +41,7 @@ async def follow_database_clock(clock: Clock, connection: Connection) -> None:
     if not isinstance(clock, SystemClock):
         await read_wall()  # shows that the connection works
         return
-    if not await clock.follow(read_wall, find_ahead=partial(find_ahead_milliseconds, clock, connection)):
+    if not await clock.follow_wall_clock(read_wall, find_ahead=partial(find_ahead_milliseconds, clock, connection)):
         return  # PostgreSQL's clock may have been set since the last reading that counts
     if (ahead := clock.ahead_milliseconds) is not None:
         with suppress(asyncpg.PostgresError):  # a full disk must not end the notifications

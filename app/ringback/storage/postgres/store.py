@@ -74,7 +74,7 @@ class PostgresStore:
             clock=clock,
             signals=self._signals,
             on_check=partial(follow_database_clock, clock),
-            make_room=self._connections.close_one,
+            close_other_connection=self._connections.close_one,
         )
         self._runner = UnitRunner(
             clock=clock,

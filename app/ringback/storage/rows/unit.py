@@ -15,7 +15,7 @@ PAUSED: Final = object()
 
 @dataclass(slots=True, eq=False)
 class UnitContext:
-    """Nobody changes one. It is not frozen because every unit of work makes one, and a frozen one takes twice as long."""
+    """No code changes one. It is not frozen because every unit of work makes one, and a frozen one takes twice as long."""
 
     open_statements: Callable[[str], Statements]
     """The statements of `sql/<noun>.sql`, on the connection of this unit of work."""

@@ -60,7 +60,7 @@ class Line:
     parts: Sequence[str]
     """Each part as points of a polyline: `x,y x,y`."""
     points: Sequence[tuple[float, float]]
-    """Values without a neighbour, which no line shows."""
+    """Values between two missing ones, which no line shows."""
     style: int
 
 

@@ -114,9 +114,9 @@ def draw_sparkline(values: Sequence[float], *, summary: str) -> Sparkline:
         return Sparkline(points="", summary=summary)
     highest = max(*values, 1e-9)
     step = (SPARKLINE_WIDTH - 2 * _SPARKLINE_MARGIN) / (len(values) - 1)
-    room = SPARKLINE_HEIGHT - 2 * _SPARKLINE_MARGIN
+    height = SPARKLINE_HEIGHT - 2 * _SPARKLINE_MARGIN
     points = [
-        (round(_SPARKLINE_MARGIN + number * step, 2), round(_SPARKLINE_MARGIN + room * (1 - value / highest), 2))
+        (round(_SPARKLINE_MARGIN + number * step, 2), round(_SPARKLINE_MARGIN + height * (1 - value / highest), 2))
         for number, value in enumerate(values)
     ]
     return Sparkline(points=write_points(points), summary=summary)

@@ -236,7 +236,7 @@ _READERS: Final = {
 
 def _quote(text: str) -> str:
     shown = text.strip()
-    return f"“{shown[:40]}…”" if len(shown) > 40 else f"“{shown}”"  # noqa: PLR2004
+    return f"“{shown[:40]}…”" if len(shown) > 40 else f"“{shown}”"  # noqa: PLR2004 - what fits into one line
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------------

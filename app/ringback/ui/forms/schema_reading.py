@@ -52,7 +52,7 @@ def without_null(schema: Schema) -> tuple[Schema, bool]:
         return {**schema, "type": next((kind for kind in kinds if kind != "null"), None)}, True
     for keyword in ("anyOf", "oneOf"):
         variants = schema.get(keyword)
-        if is_array(variants) and len(variants) == 2 and {"type": "null"} in variants:  # noqa: PLR2004
+        if is_array(variants) and len(variants) == 2 and {"type": "null"} in variants:  # noqa: PLR2004 - the same
             variant = next((each for each in variants if each != {"type": "null"}), None)
             if is_object(variant):
                 return {**variant, **{key: each for key, each in schema.items() if key != keyword}}, True
@@ -123,7 +123,7 @@ def describe_limits(schema: Schema) -> str:
 
 
 def _is_limit(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(cast("float", value)) < 1e18  # noqa: PLR2004
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(cast("float", value)) < 1e18  # noqa: PLR2004 - a readable one
 
 
 def _is_text(value: object) -> TypeGuard[str]:

@@ -12,5 +12,4 @@ audit          who changed what
 lookup         one box for every id and key
 sign_in        sign in with an API key, and sign out; issuer_sign_in: at the issuer of access tokens
 portal         opens a portal link
-missing        what is shown at a path without a page
 """

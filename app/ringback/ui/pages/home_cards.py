@@ -1,4 +1,4 @@
-"""The numbers of the first page: what is open now, and which of it needs someone."""
+"""The numbers of the first page: what is open now, and which of it needs a person."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,17 +31,17 @@ class Card:
 
 def draw_cards(overview: InsightsOverview, ages: WaitingAges | None) -> Sequence[Card]:
     """`ages` for viewers that see all principals: how long the oldest call and the oldest delivery wait."""
-    queued_age, due_age = (0.0, 0.0) if ages is None else (ages.queued, ages.due)
-    return [*_draw_call_cards(overview, queued_age), *_draw_delivery_cards(overview, due_age)]
+    queued_age_seconds, due_age_seconds = (0.0, 0.0) if ages is None else (ages.queued, ages.due)
+    return [*_draw_call_cards(overview, queued_age_seconds), *_draw_delivery_cards(overview, due_age_seconds)]
 
 
-def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[Card]:
+def _draw_call_cards(overview: InsightsOverview, queued_age_seconds: float) -> Sequence[Card]:
     working = overview.open_calls.get(CallStatus.WORKING, 0)
     waiting = overview.open_calls.get(CallStatus.INPUT_REQUIRED, 0)
-    is_late = queued_age > LATE_SECONDS
+    is_late = queued_age_seconds > LATE_SECONDS
     queued = f"{_count(overview.queued_calls)} {_verb(overview.queued_calls, 'wait')} for a runner"
     if is_late:
-        queued = f"{queued}, the oldest for {format_duration(queued_age)}"
+        queued = f"{queued}, the oldest for {format_duration(queued_age_seconds)}"
     if overview.paused_upstreams:
         queued = f"{queued} ({_name_paused(overview.paused_upstreams)})"
     later = overview.scheduled_calls
@@ -66,16 +66,16 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
     ]
 
 
-def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence[Card]:
+def _draw_delivery_cards(overview: InsightsOverview, due_age_seconds: float) -> Sequence[Card]:
     states = overview.open_deliveries
     held, dead, failing = states.get(DeliveryState.HELD, 0), overview.dead_deliveries, overview.failing_webhooks
-    is_late = due_age > LATE_SECONDS
+    is_late = due_age_seconds > LATE_SECONDS
     return [
         Card(
             label="Deliveries pending",
             number=_count(states.get(DeliveryState.PENDING, 0)),
             path="/deliveries?state=pending",
-            note=f"one is overdue by {format_duration(due_age)}"
+            note=f"one is overdue by {format_duration(due_age_seconds)}"
             if is_late
             else _note_sent(states.get(DeliveryState.LEASED, 0)),
             tone="warn" if is_late else "",

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from ringback.api.browser_forms import (
     KEY_FORM_BYTES_MAX,
     KEY_FORM_FIELDS_MAX,
-    KeyGuesses,
+    KeyAttemptLimiter,
     is_own_form,
     read_form_fields,
 )
@@ -34,7 +34,7 @@ class SignInPages:
         self._context = context
         self._renderer = renderer
         self._viewers = pages.viewers
-        self._guesses = KeyGuesses(context.config.authenticator, clock=context.clock)
+        self._key_attempts = KeyAttemptLimiter(context.config.authenticator, clock=context.clock)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
@@ -74,7 +74,7 @@ class SignInPages:
     async def _read_caller(self, request: Request) -> Caller:
         """The caller of the API key in the form. An access token is no key: its browser comes from the issuer."""
         fields = await read_form_fields(request, fields_max=KEY_FORM_FIELDS_MAX, bytes_max=KEY_FORM_BYTES_MAX)
-        caller = await self._guesses.authenticate(request, fields.get("key", [""])[0].strip() or None)
+        caller = await self._key_attempts.authenticate(request, fields.get("key", [""])[0].strip() or None)
         if self._context.requires_key and caller.key_id is None:
             raise Unauthenticated("Enter an API key: rbk_…")
         return caller

@@ -74,7 +74,7 @@ class ToolPages:
             invalid = replace(shown, status_code=HTTPStatus.UNPROCESSABLE_ENTITY)
             return self._render_form(request, viewer, tool, invalid)
         try:
-            return await self._start(request, viewer, form, read.arguments, key)
+            return await self._start_call(request, viewer, form, read.arguments, key)
         except IdempotencyConflict as conflict:  # the browser's way back shows the form with the key that was used
             problem, shown, text = conflict, replace(shown, idempotency_key=self._keys.new_key()), _USED_FORM
         except (InvalidRequest, QuotaExceeded, Unavailable) as refusal:
@@ -82,7 +82,7 @@ class ToolPages:
         refused = replace(shown, problem=text, status_code=status_for(type(problem)))
         return add_retry_after(self._render_form(request, viewer, tool, refused), problem)
 
-    async def _start(
+    async def _start_call(
         self, request: Request, viewer: Viewer, form: Form, arguments: Mapping[str, Any], key: str
     ) -> Response:
         callback_url = form.get_text("callback_url").strip()

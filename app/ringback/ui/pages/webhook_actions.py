@@ -57,11 +57,13 @@ class WebhookActions:
 
     async def send_test(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        return await self._act(request, viewer, self._context.services.webhooks.send_test, "webhook-tested")
+        return await self._run_operation(request, viewer, self._context.services.webhooks.send_test, "webhook-tested")
 
     async def verify_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        return await self._act(request, viewer, self._context.services.webhooks.verify_webhook, "webhook-verified")
+        return await self._run_operation(
+            request, viewer, self._context.services.webhooks.verify_webhook, "webhook-verified"
+        )
 
     async def _change(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
@@ -141,7 +143,7 @@ class WebhookActions:
         await self._context.services.webhooks.remove_webhook(caller, request.path_params["webhook_id"])
         return redirect(with_query("/webhooks", {"done": "webhook-removed"}))
 
-    async def _act(
+    async def _run_operation(
         self, request: Request, viewer: Viewer, operation: Callable[[Caller, str], Awaitable[object]], done: str
     ) -> Response:
         caller = await self._act_for_owner(request, viewer, operation=f"ui_{operation.__name__}")

@@ -210,6 +210,8 @@ class UpstreamToolCatalog:
             tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=True)
             if tools is None or find_error(tools, can_elicit=True) is None:
                 return
+        # A connection that is being opened has listed its tools before it is ready to list them again.
+        await connection.wait_until_settled(FIRST_LIST_TIMEOUT_SECONDS)
         tools = await connection.get_fresh_tools(
             age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX, can_elicit=accepts_input
         )

@@ -50,7 +50,7 @@ def _assign_name(configured: str, owners: Mapping[str, str]) -> str | SkippedUps
 
 
 def skip_entry(configured: str, advice: str, reason: SkipReason) -> SkippedUpstream:
-    """The entry as skipped. Its name as written is a stranger's text: it is bounded, and without control characters."""
+    """The entry as skipped. Its name as written is untrusted text: it is bounded, and without control characters."""
     shown = clean_name(configured)
     return SkippedUpstream(name=map_name(configured) or shown, configured_name=shown, reason=reason, advice=advice)
 

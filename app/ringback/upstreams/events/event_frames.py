@@ -23,8 +23,8 @@ class EventFrames:
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._has_ended = False
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._has_space = asyncio.Event()
+        self._has_space.set()
         self.has_overflowed = False
         """Whether frames were lost, because they arrived faster than they were read."""
         self.failure: BaseException | None = None
@@ -40,12 +40,12 @@ class EventFrames:
                 break
             frames.append(frame)
         if self._queue.qsize() < QUEUED_FRAMES_MAX:
-            self._has_room.set()
+            self._has_space.set()
         return frames
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until fewer than `QUEUED_FRAMES_MAX` frames are queued, or the stream has ended."""
-        await self._has_room.wait()
+        await self._has_space.wait()
 
     def put_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if self._has_ended:
@@ -56,7 +56,7 @@ class EventFrames:
             return
         self._queue.put_nowait((method, params))
         if self._queue.qsize() >= QUEUED_FRAMES_MAX:
-            self._has_room.clear()
+            self._has_space.clear()
 
     def on_request_done(self, request: "asyncio.Task[dict[str, Any]]") -> None:
         if not request.cancelled():
@@ -67,4 +67,4 @@ class EventFrames:
         if not self._has_ended:
             self._has_ended = True
             self._queue.put_nowait(None)
-            self._has_room.set()
+            self._has_space.set()

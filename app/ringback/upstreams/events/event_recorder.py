@@ -32,7 +32,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.following import FollowableConnection, Following
-from ringback.upstreams.events.full_logs import EventRoom, FullLogs, PageFate
+from ringback.upstreams.events.full_logs import EventQuota, FullLogs, PageDecision
 from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
 from ringback.upstreams.principal_units import write_for_each
 
@@ -67,7 +67,7 @@ class UpstreamEventRecorder:
         recorder: Recorder,
         connections: Mapping[str, FollowableConnection],
         catalog: UpstreamEventCatalog,
-        event_room: EventRoom,
+        event_quota: EventQuota,
         leadership: Leadership | None = None,
     ) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class UpstreamEventRecorder:
         self._recorder = recorder
         self._connections = connections
         self._catalog = catalog
-        self._full_logs = FullLogs(event_room, clock=clock)
+        self._full_logs = FullLogs(event_quota, clock=clock)
         self._rates = RateLimiter[str]()
         self._saved: dict[FollowedEvents, _SavedCursor] = {}
         self._gap_recorded_at: dict[FollowedEvents, float] = {}
@@ -104,7 +104,7 @@ class UpstreamEventRecorder:
                             self._saved.pop(ended, None)
                             self._gap_recorded_at.pop(ended, None)
                             self._pending_gaps.discard(ended)
-                            self._full_logs.forget(ended)
+                            self._full_logs.forget_demand(ended)
                         for followed in wanted - tasks.keys():
                             tasks[followed] = group.create_task((await self._make_following(followed)).run())
                     except StoreUnavailable:
@@ -116,7 +116,7 @@ class UpstreamEventRecorder:
         self._saved.clear()
         self._gap_recorded_at.clear()
         self._pending_gaps.clear()
-        self._full_logs.forget()
+        self._full_logs.forget_demand()
 
     async def _make_following(self, followed: FollowedEvents) -> Following:
         known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))
@@ -198,8 +198,8 @@ class UpstreamEventRecorder:
         *,
         has_gap: bool,
     ) -> None:
-        fate = await self._decide_fate(tx, followed, principal, page)
-        if has_gap or fate.has_gap:
+        decision = await self._decide_page(tx, followed, principal, page)
+        if has_gap or decision.has_gap:
             await record_lost_events(
                 tx,
                 principal,
@@ -208,13 +208,13 @@ class UpstreamEventRecorder:
                 event_name=followed.event_name,
                 topic=followed.topic,
             )
-        if page.events and not fate.is_lost:
+        if page.events and not decision.is_lost:
             await self._recorder.record_external_events(tx, principal, page.events)
 
-    async def _decide_fate(
+    async def _decide_page(
         self, tx: Transaction, followed: FollowedEvents, principal: Principal, page: UpstreamEventPage
-    ) -> PageFate:
-        return await self._full_logs.decide_page(tx, followed, principal) if page.events else PageFate.RECORDED
+    ) -> PageDecision:
+        return await self._full_logs.decide_page(tx, followed, principal) if page.events else PageDecision.RECORDED
 
 
 @dataclass(frozen=True, slots=True)

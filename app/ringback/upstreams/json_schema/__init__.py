@@ -1,4 +1,4 @@
-"""Validates values against JSON Schemas of strangers, in bounded time.
+"""Validates values against untrusted JSON Schemas, in bounded time.
 
     schema       a compiled schema: the entry point, and the cache of those that were used last
     dialects     the drafts 4, 6, 7, 2019-09 and 2020-12: which keyword has which meaning and which form

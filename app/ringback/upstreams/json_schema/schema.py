@@ -36,7 +36,7 @@ def find_schema_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 class SchemaCache(Generic[T]):
-    """Finds schemas by their content. What is used least makes room."""
+    """Finds schemas by their content. Beyond its limit, those that were used longest ago are removed."""
 
     def __init__(self, compile_schema: Callable[[Mapping[str, Any]], T]) -> None:
         self._compile = compile_schema
@@ -49,11 +49,11 @@ class SchemaCache(Generic[T]):
         if key not in self._compiled:
             self._compiled[key] = self._compile(schema)
             self._bytes += len(key)
-            self._make_room()
+            self._remove_oldest()
         self._compiled.move_to_end(key)
         return self._compiled[key]
 
-    def _make_room(self) -> None:
+    def _remove_oldest(self) -> None:
         """Remove the oldest schemas, but never the one that was just added."""
         while self._bytes > CACHED_BYTES_MAX and len(self._compiled) > 1:
             removed, _ = self._compiled.popitem(last=False)

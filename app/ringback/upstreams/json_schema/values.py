@@ -104,7 +104,7 @@ def _write_scalar(value: Any) -> str:
 
 def describe(value: Any, *, otherwise: str = "the value") -> str:
     """The value as JSON if that is short, else `otherwise`."""
-    if _measure(value, EXCERPT_LENGTH_MAX) < 0:
+    if _subtract_length(value, EXCERPT_LENGTH_MAX) < 0:
         return otherwise
     text = _write(value)
     return text if len(text) <= EXCERPT_LENGTH_MAX else otherwise
@@ -150,21 +150,21 @@ def _join_first(described: Iterable[str]) -> str:
     return ", ".join(texts)
 
 
-def _measure(value: Any, room: int) -> int:
-    """The room that is left after the shortest text of the value; negative if it is longer. It stops there."""
+def _subtract_length(value: Any, remaining: int) -> int:
+    """The characters that remain after the shortest text of the value; negative, and no longer exact, if none do."""
     if isinstance(value, str):
-        return room - len(value)
+        return remaining - len(value)
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
         return -1
-    room -= 1
+    remaining -= 1
     if isinstance(value, list):
         for each in cast("list[Any]", value):
-            if room < 0:
+            if remaining < 0:
                 break
-            room = _measure(each, room)
+            remaining = _subtract_length(each, remaining)
     elif isinstance(value, dict):
         for name, each in cast("dict[str, Any]", value).items():
-            if room < 0:
+            if remaining < 0:
                 break
-            room = _measure(each, room - len(name))
-    return room
+            remaining = _subtract_length(each, remaining - len(name))
+    return remaining

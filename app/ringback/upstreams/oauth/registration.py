@@ -31,7 +31,7 @@ CLIENT_ID_LENGTH_MAX: Final = 2048
 """A client id may be a URL."""
 CLIENT_SECRET_LENGTH_MAX: Final = 4096
 AUTH_METHODS: Final = ("none", "client_secret_post", "client_secret_basic")
-"""In the order of preference. PKCE protects the code, so a secret of a client that anybody may register adds nothing. The
+"""In the order of preference. PKCE protects the code, so a secret of a client that anyone may register adds nothing. The
 revocation endpoint of the SDK (2.3.0, and so FastMCP's) takes a secret only from the form."""
 _TEXT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749 appendix A.1 and A.2
 _CONFIGURE_CLIENT: Final = "Register a client there by hand, and configure it: 'ringback': {'login': {'client_id': …}}."

@@ -167,7 +167,7 @@ class StoredTokenSource:
         self._stale_at = self._clock.monotonic() + CACHE_SECONDS  # a notification during the read makes it stale again
         self._is_notified = False
         try:
-            self._remember(await self._store.load(self.config.name, self._owner))
+            self._accept_stored(await self._store.load(self.config.name, self._owner))
         except asyncio.CancelledError:
             self._stale_at = 0.0
             raise
@@ -177,7 +177,7 @@ class StoredTokenSource:
             if not self._is_loaded:
                 raise TokenUnavailable("The tokens for the upstream could not be read. Try again later.") from None
 
-    def _remember(self, stored: UpstreamTokens | None) -> None:
+    def _accept_stored(self, stored: UpstreamTokens | None) -> None:
         self._is_loaded = True
         if not self.login.follow(None if stored is None else stored.login_id):
             self._tokens = None if stored is None else self._tokens
@@ -244,7 +244,7 @@ class StoredTokenSource:
     async def _refresh(self, tokens: UpstreamTokens, *, is_refused: bool) -> None:
         while True:
             claim = await self._store.claim_refresh(tokens)
-            self._remember(claim.tokens)
+            self._accept_stored(claim.tokens)
             if self._tokens is None or self._tokens.access_token != tokens.access_token or self.login.has_ended:
                 return
             if claim.is_ours:
@@ -260,7 +260,7 @@ class StoredTokenSource:
         if renewed is None:
             self._failed_until = self._clock.monotonic() + RETRY_SECONDS
             renewed = end_claim(claimed)
-        self._remember(renewed)  # requests go on with the new tokens, even if the store fails now
+        self._accept_stored(renewed)  # requests go on with the new tokens, even if the store fails now
         if not await self._renewal.save(renewed, claimed=claimed):
             await self._read_tokens()  # another write came in between
             await self._renewal.revoke_unstored(renewed, claimed=claimed)
@@ -330,7 +330,7 @@ class StoredTokenSource:
                     return False
                 changed = replace(change(before), version=before.version + 1)
                 if await self._store.save(changed, expected_version=before.version):
-                    self._remember(changed)
+                    self._accept_stored(changed)
                     return True
                 before = await self._store.load(self.config.name, self._owner)
         except Exception:

@@ -102,7 +102,7 @@ class ChildProcess:
     ) -> None:
         self.stdin, self.stdout, self._stdout_transport = pipes
         self.chunks_received = 0
-        """The number of chunks read from the child. A child with new chunks is alive."""
+        """The number of chunks read from the child. A child with new chunks runs."""
         self.is_stalled = False
         """Whether the child has not read its input for `child_input.WRITE_TIMEOUT_SECONDS`."""
         self._process = process
@@ -114,11 +114,11 @@ class ChildProcess:
         return self._process.pid
 
     @property
-    def is_alive(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     def read_status(self) -> ProcessStatus | None:
-        return read_process_status(self.pid) if self.is_alive else None
+        return read_process_status(self.pid) if self.is_running else None
 
     def kill(self) -> None:
         """Kill the child at once. `stop` ends its descendants."""
@@ -150,7 +150,7 @@ class ChildProcess:
             self.stdin.transport.abort()
 
     def _has_exited(self) -> bool:
-        return not self.is_alive
+        return not self.is_running
 
     async def _terminate(self) -> bool:
         """Send SIGTERM, once to a child that has not exited, and to all its descendants; False if some still run in the end."""
@@ -262,7 +262,7 @@ def probe_death_signal_prefix() -> tuple[str, ...]:
 def _is_usable_prefix(prefix: tuple[str, ...]) -> bool:
     """Run the prefix once: the `setpriv` of Busybox has no parent-death signal, and a sandbox may reject the system call."""
     try:
-        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603 - a fixed command
     except (OSError, subprocess.TimeoutExpired):
         return False
     return tried.returncode == 0

@@ -39,7 +39,7 @@ class DirectPosts(httpx2.AsyncBaseTransport):
         self._held: dict[RequestId, httpx2.Response] = {}
         """Responses for requests that the SDK makes next, by request id."""
 
-    def use(self, client: httpx2.AsyncClient) -> None:
+    def use_client(self, client: httpx2.AsyncClient) -> None:
         """Send requests with the headers and timeouts of this client.
 
         They are the same for every request, so they are built once: building each request with the client takes as long as

@@ -351,7 +351,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if self._paced_streams.is_paced(self._request_id):
             if (wait := self._bucket.reserve(self._flow.now())) > 0:
                 await self._flow.flow.clock.sleep(wait)
-            await self._paced_streams.wait_for_room(self._request_id)
+            await self._paced_streams.wait_for_space(self._request_id)
         elif not is_counted:
             self._note_wait(has_waited=await self._flow.wait_for_forward())
 

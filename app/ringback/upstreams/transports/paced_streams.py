@@ -14,10 +14,10 @@ class PacedStreams:
         self._waits: dict[RequestId, Callable[[], Awaitable[None]]] = {}
 
     @contextmanager
-    def pace(self, request_id: RequestId, wait_for_room: Callable[[], Awaitable[None]]) -> Generator[None]:
-        """Await `wait_for_room` before each notification on the response to this request."""
+    def pace(self, request_id: RequestId, wait_for_space: Callable[[], Awaitable[None]]) -> Generator[None]:
+        """Await `wait_for_space` before each notification on the response to this request."""
         key = coerce_request_id(request_id)
-        self._waits[key] = wait_for_room
+        self._waits[key] = wait_for_space
         try:
             yield
         finally:
@@ -26,7 +26,7 @@ class PacedStreams:
     def is_paced(self, request_id: RequestId | None) -> bool:
         return bool(self._waits) and request_id is not None and coerce_request_id(request_id) in self._waits
 
-    async def wait_for_room(self, request_id: RequestId | None) -> None:
+    async def wait_for_space(self, request_id: RequestId | None) -> None:
         """Return at once for a request that is not paced."""
         if request_id is not None and (wait := self._waits.get(coerce_request_id(request_id))) is not None:
             await wait()

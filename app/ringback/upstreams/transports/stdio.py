@@ -55,7 +55,7 @@ CHILD_REQUESTS_MAX: Final = 256
 """Concurrent requests of a child; a call needs one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
 """Remembered ids of abandoned requests, whose late responses are not counted as faults."""
-ALIVE_POLL_SECONDS: Final = 1.0
+EXIT_POLL_SECONDS: Final = 1.0
 """Between two checks whether the child still runs."""
 
 _Inbound = SessionMessage | Exception
@@ -300,10 +300,10 @@ class _StdioTransport:
 
     async def close_on_exit(self) -> None:
         """End the session after the child exits. If a grandchild holds the pipe open, reading does not notice the exit."""
-        was_alive = True
-        while was_alive:  # one more pause after the exit, in which its last output is read
-            was_alive = self._child.is_alive
-            await asyncio.sleep(ALIVE_POLL_SECONDS)
+        was_running = True
+        while was_running:  # one more pause after the exit, in which its last output is read
+            was_running = self._child.is_running
+            await asyncio.sleep(EXIT_POLL_SECONDS)
         await self._end_session()
 
     async def _end_session(self) -> None:

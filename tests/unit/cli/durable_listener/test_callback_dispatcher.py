@@ -158,9 +158,9 @@ async def test_the_reader_waits_while_too_many_callbacks_wait(tmp_path: Path, mo
     monkeypatch.setattr(dispatcher_module, "WAITING_MAX", 2)
     hold = asyncio.Event()
     async with running(tmp_path, ScriptedHandler(held={"s1": hold})) as stage:
-        await stage.dispatcher.wait_for_room()
+        await stage.dispatcher.wait_for_space()
         await stage.receive((1, "s1"), (2, "s1"))
-        waiting = asyncio.create_task(stage.dispatcher.wait_for_room())
+        waiting = asyncio.create_task(stage.dispatcher.wait_for_space())
         await stage.handler.wait_for_attempts(1)
         assert not waiting.done()
         hold.set()

@@ -88,7 +88,7 @@ async def reading(folder: Path, client: QuietClient, clock: RecordingClock) -> A
             clock=clock,
             report=lambda _: None,
             add_callback=lambda _: None,
-            wait_for_room=has_room,
+            wait_for_space=has_room,
         )
         running = asyncio.create_task(reader.run())
         try:

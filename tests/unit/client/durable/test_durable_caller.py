@@ -272,7 +272,7 @@ async def test_the_same_key_and_callback_are_the_same_call_after_the_callback_wa
 
 
 async def test_a_call_whose_start_is_not_confirmed_yet_is_cancelled_at_the_service() -> None:
-    """The start may have arrived: without the cancellation its tool would run, although the caller is told otherwise."""
+    """The start may have arrived: without the cancellation its tool would run, although the caller reads otherwise."""
     paths: list[str] = []
 
     async def confirm_the_second_start(request: httpx.Request) -> httpx.Response:
@@ -318,7 +318,7 @@ async def test_two_requests_of_one_key_at_once_both_learn_that_the_call_was_not_
 
 
 async def test_a_call_whose_start_is_confirmed_late_is_not_followed_without_a_join() -> None:
-    """Its request has given up: nobody here would read what a follower finds out, for as long as the call runs."""
+    """Its request has given up: no join here would read what a follower finds out, for as long as the call runs."""
     confirmed = asyncio.Event()
 
     async def confirm_late(request: httpx.Request) -> httpx.Response:

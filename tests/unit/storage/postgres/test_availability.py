@@ -46,7 +46,7 @@ async def test_an_outage_is_one_line_a_minute_and_one_at_its_end(
 async def test_a_locked_row_is_no_outage_and_one_warning_a_minute(
     availability: Availability, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody was called because of an outage of the database, which worked."""
+    """An operator was called because of an outage of the database, which worked."""
 
     async def wait_in_vain() -> None:
         raise RowsLocked("canceling statement due to lock timeout.", waited_seconds=10.0)

@@ -145,7 +145,7 @@ async def test_a_start_whose_connection_cannot_be_opened_still_runs_before_other
         refused.set()
         await asyncio.wait([unconnected])
         for _ in range(3):
-            await asyncio.sleep(0)  # the worker hears of it, and puts the start back
+            await asyncio.sleep(0)  # the worker learns of it, and puts the start back
         flushed.set()
 
     assert order == [ALICE, BOB, None]

@@ -199,7 +199,7 @@ async def test_a_node_whose_every_notification_fails_listens_again_after_longer_
     await admin.execute("DROP SCHEMA full_queue CASCADE")
 
 
-async def test_a_node_hears_nothing_of_another_installation_in_the_same_database() -> None:
+async def test_a_node_gets_no_notifications_of_another_installation_in_the_same_database() -> None:
     async with empty_database() as url, AsyncExitStack() as stack:
         first, second = await open_node(stack, url), await open_node(stack, url)
         other_first, other_second = await open_node(stack, url, "other"), await open_node(stack, url, "other")

@@ -277,7 +277,7 @@ def _require_retry(server: ServerUnderTest, round_: DeliveryRound) -> tuple[Rece
         case [first, second, *_]:
             return first, second
         case _:
-            raise Untestable(f"no second attempt at a failing callback within {server.patience.retry:.0f} s")
+            raise Untestable(f"no second attempt at a failing callback within {server.timeouts.retry_seconds:.0f} s")
 
 
 def _expect_single_attempts(server: ServerUnderTest, round_: DeliveryRound, made: Subscription) -> str:

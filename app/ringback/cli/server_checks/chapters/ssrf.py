@@ -91,6 +91,6 @@ CHAPTER.needs_fixture(
     CheckLevel.SHOULD,
     "verification-uses-ssrf-hardened-path",
     "Challenges go the same guarded way as events",
-    f"{_SOURCE}: a challenge is a request to a stranger's URL too",
+    f"{_SOURCE}: a challenge is a request to an untrusted URL too",
     missing=_DNS,
 )

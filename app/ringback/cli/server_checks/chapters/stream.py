@@ -101,11 +101,11 @@ async def check_only_events(server: ServerUnderTest) -> str:
 )
 async def check_heartbeat(server: ServerUnderTest) -> str:
     stream = await server.require(opened_stream)
-    if stream.heartbeat is None and stream.longest_silence < server.patience.silence:
+    if stream.heartbeat is None and stream.longest_silence < server.timeouts.silence_seconds:
         raise Untestable(
             "none, but the stream was never idle: choose an event type that happens less often, by --event"
         )
-    expect(stream.heartbeat is not None, f"none within {server.patience.heartbeat:.0f} s")
+    expect(stream.heartbeat is not None, f"none within {server.timeouts.heartbeat_seconds:.0f} s")
     return "a heartbeat"
 
 
@@ -129,7 +129,7 @@ async def check_heartbeat_interval(server: ServerUnderTest) -> str:
     stream = await server.require(opened_stream)
     heartbeat = await _require_heartbeat(server)
     before = max([stream.opened_at, *(frame.at for frame in stream.frames if frame.at < heartbeat.at)])
-    expect(heartbeat.at - before <= server.patience.silence, f"{heartbeat.at - before:.0f} s of silence")
+    expect(heartbeat.at - before <= server.timeouts.silence_seconds, f"{heartbeat.at - before:.0f} s of silence")
     return f"after {heartbeat.at - before:.0f} s of silence"
 
 
@@ -192,7 +192,9 @@ async def check_cancel(server: ServerUnderTest) -> str:
     event = await server.require(streamable)
     async with server.connection.open_stream(STREAM, build_params(event)) as stream:
         await await_active(server, stream)
-        await stream.wait_for(lambda frame: get_subscription_id(frame) == closed, min(server.patience.quiet, 1.0))
+        await stream.wait_for(
+            lambda frame: get_subscription_id(frame) == closed, min(server.timeouts.quiet_seconds, 1.0)
+        )
         foreign = [frame.method for frame in stream.frames if get_subscription_id(frame) == closed]
     expect(not foreign, f"frames of the closed stream: {foreign}")
     return "no frame of the closed stream"

@@ -111,13 +111,13 @@ class DirectCalls:
     async def cancel_call(self, call: LocalCall) -> None:
         match call.record.position:
             case TaskPosition() as position:
-                await self._use(call, lambda connection: tasks.cancel_task(connection, call, position))
+                await self._run_for_user(call, lambda connection: tasks.cancel_task(connection, call, position))
             case LegacyTaskPosition() as position:
                 await self._use_task_session(
                     call, position, lambda connection: legacy_tasks.cancel_legacy_task(connection, call, position)
                 )
             case StreamedPosition() as position:
-                await self._use(
+                await self._run_for_user(
                     call,
                     lambda connection: streams.cancel_stream(connection, call, position),
                     rejoined=streams.get_session_id(position),
@@ -140,7 +140,7 @@ class DirectCalls:
     async def answer_call(self, call: LocalCall, responses: Mapping[str, Mapping[str, Any]]) -> None:
         position = call.record.position
         if isinstance(position, TaskPosition):
-            await self._use(call, lambda connection: tasks.answer_task(connection, call, position, responses))
+            await self._run_for_user(call, lambda connection: tasks.answer_task(connection, call, position, responses))
             return
 
         def add_answers(record: CallRecord) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class DirectCalls:
         except SessionNotFound:
             await self._run(call, work)
 
-    async def _use(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
+    async def _run_for_user(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
         """Like `_run`, with errors for the user."""
         await _translate(self._run(call, work, rejoined=rejoined))
 

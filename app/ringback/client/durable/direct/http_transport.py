@@ -126,7 +126,7 @@ async def _check_response(
 
 
 def _is_mcp_response(response: httpx2.Response, body: bytes) -> bool:
-    """Whether the SDK finds the server's own words in it. For any other it would make up a JSON-RPC error of the server."""
+    """Whether the SDK finds the server's own words in it. For any other it would invent a JSON-RPC error of the server."""
     if _content_type(response) != _JSON:
         return False
     if response.is_success:

@@ -30,7 +30,7 @@ from ringback.protocol.resumable_requests import (
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 
 RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=10.0)
-"""The pause before the next resume. The longest is shorter than the service's, because somebody waits in a join."""
+"""The pause before the next resume. The longest is shorter than the service's, because a caller waits in a join."""
 PRIMING_SINCE: Final = "2025-11-25"
 """Since this version, a server that stores events sends an event id as soon as a stream begins, without data."""
 EVENT_ID_SECONDS: Final = 1.0

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from ringback.cli.http_clients import bypass_proxy_here
 from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.public_url import open_public_http
-from ringback.cli.proxy_bypass import bypass_proxy_here
 from ringback.settings import load_settings
 from tests.support.raw_http_server import RawServer, serving_raw
 

@@ -44,7 +44,7 @@ class _GivenUpWaits:
     is_timeout: bool = False
 
 
-class ClientPatience:
+class ClientTimeouts:
     """Remembers the shortest wait that each client gave up."""
 
     def __init__(self, *, tracked_clients_max: int = TRACKED_CLIENTS_MAX) -> None:

@@ -16,15 +16,15 @@ from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, PUBLIC_URL, ServiceUnderTest
 
-PATIENCE_SECONDS = 30.0
+PROXY_TIMEOUT_SECONDS = 30.0
 """Less than the longest wait of the client: nginx has 60 s, HAProxy 50 s, and others 30 s."""
-LONGEST_ALLOWED_WAIT = PATIENCE_SECONDS * 0.8
-LEFT_SECONDS = 45.0 - PATIENCE_SECONDS - RETRY_DELAYS_SECONDS[0]
+LONGEST_ALLOWED_WAIT = PROXY_TIMEOUT_SECONDS * 0.8
+LEFT_SECONDS = 45.0 - PROXY_TIMEOUT_SECONDS - RETRY_DELAYS_SECONDS[0]
 """Of a wait of 45 s when it is repeated."""
 
 
 class ScriptedProxy(httpx.AsyncBaseTransport):
-    """Ends every request that waits longer than its patience with a 504. Time passes only on the clock.
+    """Ends every request that waits longer than its timeout with a 504. Time passes only on the clock.
 
     `failures` are the statuses of its next responses, without a request to the service.
     """
@@ -42,8 +42,8 @@ class ScriptedProxy(httpx.AsyncBaseTransport):
         wait_seconds = _read_wait(request)
         if wait_seconds:
             self.waits.append(wait_seconds)
-        if wait_seconds > PATIENCE_SECONDS:
-            self._clock.advance(PATIENCE_SECONDS)
+        if wait_seconds > PROXY_TIMEOUT_SECONDS:
+            self._clock.advance(PROXY_TIMEOUT_SECONDS)
             return httpx.Response(504, html="<h1>Gateway time-out</h1>")
         if wait_seconds and self.on_allowed_wait is not None:
             hook, self.on_allowed_wait = self.on_allowed_wait, None
@@ -181,4 +181,4 @@ async def test_a_durable_caller_joins_through_such_a_proxy(
         result = await caller.join_call_tool(handle)
 
     assert result is not None
-    assert max(proxy.waits) > PATIENCE_SECONDS
+    assert max(proxy.waits) > PROXY_TIMEOUT_SECONDS
