@@ -155,20 +155,8 @@ class EventTypeRows(Protocol):
     async def remove(self, principal: Principal, name: str) -> bool: ...
 
 
-class EventDemandRows(Protocol):
-    """Implemented by the stores (`domain.ports`)."""
-
-    async def get(self, principal: Principal, event_name: str, topic: str) -> EventDemand | None: ...
-
-    async def save(self, demand: EventDemand) -> None:
-        """Insert it, or extend it: `polled_until` never decreases, and `gap_seq` stays."""
-        ...
-
-    async def mark_gap(self, principal: Principal, event_name: str, topic: str, *, seq: int) -> None:
-        """Set `gap_seq`, which never decreases."""
-        ...
-
-    async def count_of_principal(self, principal: Principal) -> int: ...
+class CurrentEventDemands(Protocol):
+    """The demands of all principals that have not ended."""
 
     async def list_current(self, *, now: datetime) -> Sequence[EventDemand]:
         """Demands of pollers before their end, and those of webhooks that are neither disabled nor expired."""
@@ -185,6 +173,22 @@ class EventDemandRows(Protocol):
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:
         """The principals with a current demand, sorted."""
         ...
+
+
+class EventDemandRows(CurrentEventDemands, Protocol):
+    """Implemented by the stores (`domain.ports`)."""
+
+    async def get(self, principal: Principal, event_name: str, topic: str) -> EventDemand | None: ...
+
+    async def save(self, demand: EventDemand) -> None:
+        """Insert it, or extend it: `polled_until` never decreases, and `gap_seq` stays."""
+        ...
+
+    async def mark_gap(self, principal: Principal, event_name: str, topic: str, *, seq: int) -> None:
+        """Set `gap_seq`, which never decreases."""
+        ...
+
+    async def count_of_principal(self, principal: Principal) -> int: ...
 
     async def remove_ended(self, *, now: datetime) -> int:
         """Remove demands that are not current, and followings without a demand. Return the number of demands."""

@@ -124,15 +124,17 @@ class RecordingConnection(FakeConnection):
     def __init__(self, session: FakeSession) -> None:
         super().__init__(session)
         self.steps: list[tuple[str, int]] = []
-        self.is_unsent = asyncio.Event()
+        self.is_unsent = False
+        self._recorded = asyncio.Event()
 
     async def get_shared_session(self) -> UpstreamSession:
-        await self.is_unsent.wait()
+        await self._recorded.wait()
         return await super().get_shared_session()
 
     async def record_unsent(self) -> None:
         self.steps.append(("unsent", self.next_session.requests))
-        self.is_unsent.set()
+        self.is_unsent = True
+        self._recorded.set()
 
     async def wait_unsent(self, seconds: float) -> None: ...
 

@@ -23,6 +23,8 @@ URL = "https://mcp.example/mcp"
 
 
 class Record:
+    is_unsent = False
+
     async def record_unsent(self) -> None: ...
 
     async def wait_unsent(self, seconds: float) -> None: ...
@@ -74,6 +76,8 @@ async def test_a_session_that_a_call_opens_forgets_the_call() -> None:
 
 class SlowRecord:
     """Its commit of `record_unsent` ends once the test lets it."""
+
+    is_unsent = False
 
     def __init__(self) -> None:
         self.steps: list[str] = []
