@@ -105,6 +105,22 @@ async def test_questions_of_a_task_that_another_client_has_answered_are_not_rais
         assert joined == (text_result("done") if ends else None)
 
 
+async def test_a_task_with_questions_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
+    """Each join raised the same questions, and the server refused each answer."""
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path) as (_, make_caller):
+        handle = await request_call(make_caller(), "work", accepts_input=True)
+        upstream.tasks["task-1"].request_input("sure")
+        with pytest.raises(InputRequired, match="sure"):
+            await make_caller().join_call_tool(handle)
+
+        upstream.tasks.clear()
+        with pytest.raises(CallFailed) as failed:
+            await make_caller().join_call_tool(handle)
+
+    assert failed.value.outcome == "unknown"
+
+
 async def test_a_tool_that_needs_time_in_more_than_a_hundred_rounds_ends_with_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Generator
+import struct
+from collections.abc import AsyncGenerator, Generator, Sized
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -37,10 +38,14 @@ def writer(path: Path) -> Generator[sqlite3.Connection]:
 @pytest.fixture
 async def checkpointer(writer: sqlite3.Connection, path: Path) -> AsyncGenerator[Checkpointer]:
     del writer  # it makes the log
-    with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as connection:
-        checkpointer = Checkpointer(connection, interval_seconds=0.0)
+    with opening(path) as connection, opening(path) as reader:
+        checkpointer = Checkpointer(connection, reader, interval_seconds=0.0)
         yield checkpointer
         await checkpointer.close()
+
+
+def opening(path: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None))
 
 
 def write_row(writer: sqlite3.Connection) -> None:
@@ -94,7 +99,7 @@ async def test_a_reader_of_an_older_state_keeps_it_and_delays_no_commit(
 
 
 async def test_a_copy_that_fails_is_tried_again_after_the_next_commit(writer: sqlite3.Connection, path: Path) -> None:
-    with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as connection:
+    with opening(path) as connection, opening(path) as reader:
         tries = 0
 
         def refuse_once(action: int, *_names: str | None) -> int:
@@ -103,7 +108,7 @@ async def test_a_copy_that_fails_is_tried_again_after_the_next_commit(writer: sq
             return sqlite3.SQLITE_DENY if tries <= 1 else sqlite3.SQLITE_OK
 
         connection.set_authorizer(refuse_once)
-        checkpointer = Checkpointer(connection, interval_seconds=0.0)
+        checkpointer = Checkpointer(connection, reader, interval_seconds=0.0)
         write_row(writer)
         await note_commits_until_copied(checkpointer, path)
         await checkpointer.close()
@@ -111,12 +116,54 @@ async def test_a_copy_that_fails_is_tried_again_after_the_next_commit(writer: sq
 
 
 async def test_closing_cancels_a_planned_copy(writer: sqlite3.Connection, path: Path) -> None:
-    with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as connection:
-        checkpointer = Checkpointer(connection, interval_seconds=3600.0)
+    with opening(path) as connection, opening(path) as reader:
+        checkpointer = Checkpointer(connection, reader, interval_seconds=3600.0)
         write_row(writer)
         checkpointer.note_commit()
         await asyncio.wait_for(checkpointer.close(), 60)
     assert count_bytes(path) < len(ROW)
+
+
+def count_frames(path: Path) -> tuple[int, int]:
+    """How many pages the log has, and how many of them are copied, as its index says."""
+    index = path.with_name(f"{path.name}-shm").read_bytes()
+    (pages,), (copied,) = (struct.unpack_from("=I", index, offset) for offset in (16, 96))
+    return pages, copied
+
+
+@pytest.mark.parametrize("copied_before", [False, True], ids=["pages_to_copy", "nothing_to_copy"])
+async def test_pages_are_not_counted_as_copied_of_a_log_that_a_commit_begins_anew_meanwhile(
+    writer: sqlite3.Connection, path: Path, *, copied_before: bool
+) -> None:
+    """The copy and the new log at one moment are a data race of SQLite before 3.51.3, which loses pages."""
+    during = list[tuple[int, int]]()
+
+    def commit_twice(statement: str) -> None:
+        if "wal_checkpoint" in statement:  # it is about to run
+            for _ in range(2):
+                writer.execute("UPDATE texts SET text = 'short'")
+                during.append(count_frames(path))
+
+    write_row(writer)
+    if copied_before:
+        writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    else:
+        writer.execute("PRAGMA wal_autocheckpoint = 1")
+    before = count_frames(path)
+    with opening(path) as connection, opening(path) as reader:
+        connection.set_trace_callback(commit_twice)
+        checkpointer = Checkpointer(connection, reader, interval_seconds=0.0)
+        checkpointer.note_commit()
+        await wait_until(lambda: is_long(during, 2))
+        await checkpointer.close()
+
+    begun_anew = any(pages < before[0] for pages, _ in during)
+    assert begun_anew is copied_before
+    assert not (begun_anew and count_frames(path)[1])
+
+
+async def is_long(values: Sized, length: int) -> bool:
+    return len(values) >= length
 
 
 async def test_a_store_copies_its_log_while_it_serves(tmp_path: Path) -> None:

@@ -4,12 +4,18 @@ SQLite copies them within a commit once the log has 64 MB (`checkpoint_rarely`),
 tries again in each commit. All writers wait meanwhile: for 0.5 to 1.9 s beside the hostile clients of `scripts/soak`, and for
 0.3 s at most with this thread (measured). Such a commit has only the last second's pages to copy. It is still needed, because
 the log begins anew only if a commit finds no newer pages and no readers.
+
+SQLite before 3.51.3 loses pages if a commit begins the log anew in the moment in which another connection starts to copy it
+(sqlite.org/wal.html#walresetbug): the copy counts pages as copied that only the new log has. A reader prevents it. If there are
+pages to copy as it begins, no commit begins the log anew before it ends; if there are none, nothing is copied meanwhile.
 """
 
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
@@ -21,10 +27,17 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Used on the event loop. After the first commit, only its thread uses the connection."""
+    """Used on the event loop. After the first commit, only its thread uses the connections."""
 
-    def __init__(self, connection: sqlite3.Connection, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        reader: sqlite3.Connection,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
         self._connection = connection
+        self._reader = reader
         self._interval_seconds = interval_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-checkpoint")
         self._planned: asyncio.TimerHandle | None = None
@@ -55,6 +68,17 @@ class Checkpointer:
         """Copy what no reader's older state forbids. After a failure, such as a full disk, the pages are still in the log."""
         try:
             self._connection.execute(SESSION_STATEMENTS["sync_every_commit"])
-            self._connection.execute(SESSION_STATEMENTS["move_log_into_file"]).fetchall()
+            with self._keep_log():
+                self._connection.execute(SESSION_STATEMENTS["move_log_into_file"]).fetchall()
         except sqlite3.Error as error:
             log.debug("store.log_not_copied", extra={"reason": str(error)})
+
+    @contextmanager
+    def _keep_log(self) -> Generator[None]:
+        """Read meanwhile, so that no commit begins a log anew of which pages are being copied."""
+        try:
+            self._reader.execute(SESSION_STATEMENTS["begin_reading"])
+            self._reader.execute(SESSION_STATEMENTS["keep_state"]).fetchall()
+            yield
+        finally:
+            self._reader.rollback()

@@ -95,7 +95,7 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
-                checkpointer = Checkpointer(stack.enter_context(closing(self._open_reader())))
+                checkpointer = Checkpointer(*(stack.enter_context(closing(self._open_reader())) for _ in range(2)))
                 commits = CommitCounter(writer, trust=self._integrity, lock=lock)
                 self._integrity.record_files()
             except sqlite3.Error as error:

@@ -50,8 +50,13 @@ async def follow_task(connection: DirectConnection, call: LocalCall, position: T
 
 
 async def read_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
-    """Save how the task stands."""
-    await apply_task(call, await await_poll(_send_task_request(connection, call, position, "tasks/get", {})))
+    """Save how the task stands, or that the server does not know it any more. Raises `RequestFailed`."""
+    try:
+        await apply_task(call, await await_poll(_send_task_request(connection, call, position, "tasks/get", {})))
+    except RequestFailed as failure:
+        if not TaskPolling(call.clock.monotonic).counts_as_lost(failure):
+            raise
+        await call.complete(failed_completion("unknown", TASK_LOST_MESSAGE))
 
 
 async def cancel_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:

@@ -48,6 +48,10 @@ BEGIN IMMEDIATE;
 -- name: begin_reading
 BEGIN DEFERRED;
 
+-- A transaction that reads keeps the state of the file from its first statement on.
+-- name: keep_state
+SELECT 1 FROM sqlite_schema LIMIT 1;
+
 -- name: commit
 COMMIT;
 
