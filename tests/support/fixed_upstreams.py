@@ -52,6 +52,9 @@ class FakeUpstreamConnection:
     async def check_login(self) -> None:
         """It never changes."""
 
+    async def wait_until_settled(self, timeout_seconds: float) -> None:
+        """It is ready from the start."""
+
     def get_tool_config(self, tool: str) -> ToolConfig:
         del tool
         return ToolConfig()

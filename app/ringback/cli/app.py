@@ -61,7 +61,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "upstreams": _CommandEntry(
         "ringback.cli.commands.upstreams",
         "app",
-        "List, pause, drain, resume and reload the MCP servers behind the service, and sign in.",
+        "List, pause, drain, resume, restart and reload the MCP servers behind the service, and sign in.",
     ),
     "tools": _CommandEntry("ringback.cli.commands.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.commands.call", "call", "Start a call of a tool."),

@@ -78,6 +78,7 @@ OPERATIONS = [
     ("POST", "/v1/upstreams/git/pause", Scope.ADMIN),
     ("POST", "/v1/upstreams/git/drain", Scope.ADMIN),
     ("POST", "/v1/upstreams/git/resume", Scope.ADMIN),
+    ("POST", "/v1/upstreams/git/restart", Scope.ADMIN),
     ("GET", "/v1/status", Scope.ADMIN),
 ]
 PUBLISHING = {operation for operation in OPERATIONS if "/event" in operation[1] and operation[2] is Scope.CALLS}
