@@ -75,7 +75,6 @@ async def writer(
         notify=notified.extend,
         commits=CommitCounter(connection, trust=trust),
         integrity=trust,
-        note_commit=lambda: None,
     )
     yield writer
     await writer.close()

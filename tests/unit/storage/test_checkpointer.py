@@ -17,9 +17,11 @@ from ringback.storage.sqlite.database import connect, enable_wal
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from tests.support.clock import FakeClock
 from tests.support.engine import wait_until
+from tests.support.examples import ALICE
 from tests.support.stores import make_sealer
 
 ROW: Final = "x" * 100_000
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @pytest.fixture
@@ -167,11 +169,6 @@ async def is_long(values: Sized, length: int) -> bool:
 
 
 async def test_a_store_copies_its_log_while_it_serves(tmp_path: Path) -> None:
-    async def write_row_of_probe(tx: Transaction) -> None:
-        assert isinstance(tx, SqliteTransaction)
-        await tx.write_probe.write_probe_row()
-        tx.connection.execute("UPDATE write_probe SET filler = zeroblob(?)", [10 * len(ROW)])
-
     served = tmp_path / "served.db"
     async with open_store(str(served), clock=FakeClock(), sealer=make_sealer(), exclusive=True) as store:
         before = count_bytes(served)
@@ -179,5 +176,30 @@ async def test_a_store_copies_its_log_while_it_serves(tmp_path: Path) -> None:
         async def is_copied() -> bool:
             return count_bytes(served) >= before + len(ROW)
 
-        await store.write(write_row_of_probe)
+        await store.write(fill_log)
         await wait_until(is_copied)
+
+
+async def test_a_command_beside_a_service_leaves_the_copying_to_the_service(tmp_path: Path) -> None:
+    """Two processes that copy at once are the data race of SQLite before 3.51.3."""
+    served = tmp_path / "served.db"
+    async with (
+        open_store(str(served), clock=FakeClock(), sealer=make_sealer(), exclusive=True) as service,
+        open_store(str(served), clock=FakeClock(), sealer=make_sealer(), exclusive=False) as command,
+    ):
+        before = count_bytes(served)
+        await command.write(fill_log)
+        await command.write(reserve_place)
+        assert count_bytes(served) == before
+        await service.write(reserve_place)
+        assert count_bytes(served) >= before + LOG_BYTES_MAX
+
+
+async def fill_log(tx: Transaction) -> None:
+    assert isinstance(tx, SqliteTransaction)
+    await tx.write_probe.write_probe_row()
+    tx.connection.execute("UPDATE write_probe SET filler = zeroblob(?)", [LOG_BYTES_MAX])
+
+
+async def reserve_place(tx: Transaction) -> None:
+    await tx.events.reserve_seqs(ALICE, 1)

@@ -71,7 +71,7 @@ class GroupCommit:
         notify: Callable[[Iterable[str]], None],
         commits: CommitCounter,
         integrity: DatabaseIntegrity,
-        note_commit: Callable[[], None],
+        note_commit: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
         self._open_statements = statements_on(connection)
@@ -274,7 +274,8 @@ class GroupCommit:
     def _note_success(self, *, wrote: bool) -> None:
         if not wrote:
             return
-        self._note_commit()
+        if self._note_commit is not None:
+            self._note_commit()
         if self._logged_failure is not None:
             self._logged_failure = None
             log.info("store.written_again")

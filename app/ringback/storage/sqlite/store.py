@@ -42,7 +42,8 @@ class _OpenDatabase:
     reader: sqlite3.Connection
     open_reader_statements: Callable[[str], Statements]
     pool: ReadPool
-    checkpointer: Checkpointer
+    checkpointer: Checkpointer | None
+    """None beside a service, which copies the log itself."""
     resources: ExitStack
 
 
@@ -95,7 +96,9 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
-                checkpointer = Checkpointer(*(stack.enter_context(closing(self._open_reader())) for _ in range(2)))
+                checkpointer = self._open_checkpointer(stack) if exclusive else None
+                if checkpointer is None:
+                    writer.execute(database.SESSION_STATEMENTS["checkpoint_never"])
                 commits = CommitCounter(writer, trust=self._integrity, lock=lock)
                 self._integrity.record_files()
             except sqlite3.Error as error:
@@ -115,7 +118,7 @@ class SqliteStore:
         apply_migrations(connection, migrations, now=self._clock.now())
 
     def _build_group_commit(
-        self, writer: sqlite3.Connection, commits: CommitCounter, checkpointer: Checkpointer
+        self, writer: sqlite3.Connection, commits: CommitCounter, checkpointer: Checkpointer | None
     ) -> GroupCommit:
         return GroupCommit(
             writer,
@@ -125,8 +128,11 @@ class SqliteStore:
             notify=self._signals.notify,
             commits=commits,
             integrity=self._integrity,
-            note_commit=checkpointer.note_commit,
+            note_commit=None if checkpointer is None else checkpointer.note_commit,
         )
+
+    def _open_checkpointer(self, stack: ExitStack) -> Checkpointer:
+        return Checkpointer(*(stack.enter_context(closing(self._open_reader())) for _ in range(2)))
 
     @contextmanager
     def _hold_lock(self) -> Generator[FileLock]:
@@ -144,7 +150,8 @@ class SqliteStore:
             with opened.resources:
                 await opened.pool.close()
                 await opened.group_commit.close()
-                await opened.checkpointer.close()
+                if opened.checkpointer is not None:
+                    await opened.checkpointer.close()
                 if self._is_exclusive and self._integrity.failure is None:
                     mark_complete(opened.writer)
 

@@ -9,6 +9,10 @@ PRAGMA synchronous = FULL;
 -- name: checkpoint_rarely
 PRAGMA wal_autocheckpoint = 16000;
 
+-- A command beside a service leaves the copying to the service: two processes must not copy at once (`checkpointer`).
+-- name: checkpoint_never
+PRAGMA wal_autocheckpoint = 0;
+
 -- A log that grew beyond that, while a backup or another long reader kept its state, is cut to 64 MB when it begins anew. Without a
 -- limit it keeps its size until the service stops.
 -- name: limit_log
