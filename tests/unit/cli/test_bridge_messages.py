@@ -322,13 +322,13 @@ async def test_what_ends_or_answers_a_call_waits_for_no_other_call(params: dict[
 
 async def test_a_cancellation_does_not_wait_for_answered_calls_that_go_on() -> None:
     """The service responds to an answer of 2026-07-28 with the end of the call, or after 45 s."""
-    answered = {"name": "echo", "requestState": "state", "inputResponses": {}}
+    answered: dict[str, Any] = {"name": "echo", "requestState": "state", "inputResponses": {}}
     async with running_bridge() as stage:
         stage.service.script("tools/call", *[ScriptedStream() for _ in range(URGENT_CALLS_MAX)])
         for number in range(URGENT_CALLS_MAX):
             stage.send_request("tools/call", answered | MODERN_META, request_id=number)
         await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == URGENT_CALLS_MAX)
-        cancel = {"name": "ringback_cancel_call", "arguments": {"call_id": "call_1"}}
+        cancel: dict[str, Any] = {"name": "ringback_cancel_call", "arguments": {"call_id": "call_1"}}
         await stage.request("tools/call", cancel | MODERN_META, request_id="now")
 
 
