@@ -11,6 +11,7 @@ clients. The call's own keys (`domain.inputs`) are never reused, so a late answe
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any, Final
 
 import mcp_types as types
@@ -18,8 +19,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ringback.asyncio_tasks import end_tasks
+from ringback.backoff import Backoff
 from ringback.domain.call import Call, InputRequest
-from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError, Unavailable
+from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError, StoreUnavailable, Unavailable
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -36,6 +38,10 @@ log = logging.getLogger(__name__)
 
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
+STORE_PATIENCE_SECONDS: Final = 20.0
+"""How long an answer waits for the store. An HTTP error in response to an answer ends all requests of a client on the SDK 1.x,
+which waits 30 s for the response."""
+_STORE_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)
 
 
 def can_elicit(context: RequestContext, requests: Iterable[InputRequest]) -> bool:
@@ -65,7 +71,7 @@ async def elicit_input(
     try:
         with gateway.elicitation_ids.open_elicitation(call, key) as request_id:
             answer = await _send_elicitation(context, request_id, input_request, call_meta)
-        await gateway.input_answers.answer_input(context.caller, call.id, {key: answer})
+        await _store_patiently(gateway, context.caller, call.id, {key: answer})
     except (MCPError, ValidationError, RingbackError) as problem:
         log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
         return False
@@ -91,11 +97,26 @@ async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, m
     """Store a client's answer to a question that another node asked. Raises `Unavailable`: a 202 would lose the answer."""
     try:
         answer = _parse_answer(message.get("result") or {})
-        await gateway.input_answers.answer_input(caller, asked.call_id, {asked.key: answer})
+        await _store_patiently(gateway, caller, asked.call_id, {asked.key: answer})
     except Unavailable:
         raise
     except (ValidationError, RingbackError) as problem:
         log.info("question.not_answered", extra={"call_id": asked.call_id, "problem": type(problem).__name__})
+
+
+async def _store_patiently(gateway: Gateway, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> None:
+    """Store answers. While the store is away they wait here: no SDK sends an answer again."""
+    until = gateway.clock.monotonic() + STORE_PATIENCE_SECONDS
+    for failures in count(1):
+        try:
+            await gateway.input_answers.answer_input(caller, call_id, responses)
+        except StoreUnavailable as problem:
+            pause_seconds = _STORE_BACKOFF.pause_seconds(failures)
+            if problem.needs_operator or gateway.clock.monotonic() + pause_seconds > until:
+                raise
+        else:
+            return
+        await gateway.clock.sleep(pause_seconds)
 
 
 class CallElicitation:

@@ -28,12 +28,15 @@ _UNKNOWN_SESSION_CODE: Final = -32000
 _SESSION_NOT_FOUND_CODE: Final = -32001
 """The error code, with status 404, of servers on the SDK for TypeScript."""
 _SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
+_ABOUT_SESSION: Final = (
+    "or|valid|invalid|unknown|missing|expired|such|active|existing|required|header|transport|server|client|found|for"
+)
 _BEGINS_WITH_SESSION: Final = re.compile(
-    r"(?:(?:bad|invalid) request|not found|error)?[\s:.,]*(?:the |(?:no|invalid|unknown|missing|expired)\b[\w\s]{0,20}?)?"
-    r"(?:mcp[- ])?session\b",
+    r"(?:(?:bad|invalid) request|not found|error)?[\s:.,]*"
+    rf"(?:the |(?:no|invalid|unknown|missing|expired)(?:\s+(?:{_ABOUT_SESSION})){{0,4}}\s+)?(?:mcp[- ])?session\b",
     re.IGNORECASE,
 )
-"""A message about the session of MCP. That of a tool may be about a browser's session, say."""
+"""A message about the session of MCP. That of a tool may be about a browser's session, say: 'No browser session is open'."""
 SESSION_DOUBTED: Final = "ringback/session_doubted"
 """The response extension of an answer of the server whose status says that it does not know the session."""
 _BEGINS_WITH_PROTOCOL: Final = re.compile(

@@ -49,7 +49,9 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         self.resumable_calls = 0
         """The number of calls that may be resumed in this session."""
         self.is_doubted = False
-        """Whether a status of the upstream says that it does not know the session, in an answer to a request."""
+        """Whether a status of the upstream says that it does not know the session, in an answer to a request.
+
+        A later response with the status 200 in the session says that it does."""
         self.retry_seconds = 0.0
         """How long the upstream asks its clients to wait before they read a stream on (2025-11-25: a MUST)."""
         self._streamed: asyncio.Event | None = None
@@ -74,7 +76,10 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         finally:
             if request.method == "GET":
                 self.listening.set()
-        self.is_doubted = self.is_doubted or response.extensions.get(SESSION_DOUBTED, False)
+        if response.extensions.get(SESSION_DOUBTED, False):
+            self.is_doubted = True
+        elif response.status_code == HTTPStatus.OK and SESSION_HEADER in request.headers:
+            self.is_doubted = False
         if response.is_success and not self._is_rejoined and SESSION_HEADER not in request.headers:
             self._learn_session_id(response.headers.get(SESSION_HEADER, ""))
         if self._streamed is not None and request.method == "POST" and _is_event_stream(response):

@@ -95,6 +95,10 @@ class CallSession:
         self.log_messages: CallLogMessages | None = None
         """Forwards log messages; None if the session serves no call."""
 
+    def is_in(self, session: UpstreamSession) -> bool:
+        """Whether the requests of the call go over this session now."""
+        return self._session is session
+
     @property
     def protocol(self) -> NegotiatedProtocol:
         return self._session.protocol

@@ -115,7 +115,7 @@ class UpstreamConnection:
             self, caches, upstream=config.name, clock=clock, faults=faults, replaced=self.replaced
         )
         self._starter = create_starter(lists=self.lists, faults=faults, token_source=token_source)
-        self._starter.list_deadlines = self._running_calls.list_deadlines
+        self._starter.list_deadlines = self._running_calls.list_deadlines_in
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )
@@ -171,9 +171,10 @@ class UpstreamConnection:
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
         shared = await self.get_shared_session(started_here=False)
-        with self._running_calls.track_call(call):
+        with self._running_calls.track_call(call) as running:
             async with AsyncExitStack() as stack:
-                yield await self._session_selection.enter_session(call, shared, stack)
+                running.session = await self._session_selection.enter_session(call, shared, stack)
+                yield running.session
 
     def track_request(self, timeout_seconds: float) -> AbstractContextManager[None]:
         """Keep the connection open for a forwarded request, while entered; it ends within this time."""

@@ -2,36 +2,53 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import anyio
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
+from ringback.upstreams.call_session import CallSession
+from ringback.upstreams.session import UpstreamSession
+
+
+@dataclass(slots=True, eq=False)
+class RunningCall:
+    deadline: float
+    """By `Clock.monotonic`."""
+    session: CallSession | None = None
+    """None until the call has one."""
 
 
 class RunningCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._deadlines: dict[object, float] = {}
+        self._calls: set[RunningCall] = set()
         self._request_deadlines: dict[object, float] = {}
         self._ended = anyio.Event()
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._calls)
 
     def list_deadlines(self) -> Sequence[float]:
         """Of calls and forwarded requests, by `Clock.monotonic`."""
-        return [*self._deadlines.values(), *self._request_deadlines.values()]
+        return [*(call.deadline for call in self._calls), *self._request_deadlines.values()]
+
+    def list_deadlines_in(self, session: UpstreamSession) -> Sequence[float]:
+        """Of the calls that run in this session now, by `Clock.monotonic`."""
+        running = [call for call in self._calls if call.session is not None and call.session.is_in(session)]
+        return [call.deadline for call in running]
 
     @contextmanager
-    def track_call(self, call: Call) -> Generator[None]:
+    def track_call(self, call: Call) -> Generator[RunningCall]:
         """Count the call while entered."""
-        key = object()
-        self._deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
+        remaining_seconds = (call.deadline_at - self._clock.now()).total_seconds()
+        running = RunningCall(self._clock.monotonic() + remaining_seconds)
+        self._calls.add(running)
         try:
-            yield
+            yield running
         finally:
-            del self._deadlines[key]
+            self._calls.remove(running)
             self._note_end()
 
     @contextmanager
@@ -51,5 +68,5 @@ class RunningCalls:
 
     async def wait_ended(self) -> None:
         """Wait until no call runs and no forwarded request waits for its response."""
-        while self._deadlines or self._request_deadlines:
+        while self._calls or self._request_deadlines:
             await self._ended.wait()

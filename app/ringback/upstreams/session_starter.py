@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -51,8 +52,8 @@ class SessionStarter:
     ) -> None:
         self.open_sessions: set[UpstreamSession] = set()
         """The open sessions of the connection, without those in which a driver reads the state of a call again and again."""
-        self.list_deadlines: Callable[[], Collection[float]] = tuple
-        """Of what runs on the connection, by `Clock.monotonic`: while one is to come, no silent child is ended."""
+        self.list_deadlines: Callable[[UpstreamSession], Collection[float]] = lambda _: ()
+        """Of the calls in a session, by `Clock.monotonic`: while one is to come, its silent child is not ended."""
         self.tasks: anyio.abc.TaskGroup | None = None
         """Where sessions run; None before the connection runs."""
         self._config = config
@@ -125,7 +126,7 @@ class SessionStarter:
             session.child,
             clock=self._faults.flow.clock,
             faults=self._faults,
-            deadlines=self.list_deadlines,
+            deadlines=partial(self.list_deadlines, session),
             on_liveness_change=lambda _: None,
         )
         async with anyio.create_task_group() as tasks:

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.domain.inputs import InputAnswer
+from ringback.domain.principal import Caller
+from ringback.mcp_server import elicitation
 from ringback.services.calls.input_answers import InputAnswers
 from tests.interaction.gateway.conftest import ELICITATION_CAPABILITY, NO_CAPABILITIES, GatewayHarness
 from tests.support.interop_upstream import BLUE_ANSWER
@@ -109,9 +112,33 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_sent_again(
     async with gate.open_legacy_session() as session:
         with monkeypatch.context() as outage:
             outage.setattr(InputAnswers, "answer_input", fail)
+            outage.setattr(elicitation, "STORE_PATIENCE_SECONDS", 0.0)
             refused = await session.http.post(session.url, json=answer, headers=session.headers)
         stored = await session.http.post(session.url, json=answer, headers=session.headers)
     assert (refused.status_code, stored.status_code) == (503, 202)
+    assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
+
+
+async def test_an_answer_is_stored_when_the_store_is_back(
+    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No SDK sends an answer again, and an HTTP error in response to one ends all requests of a client on the SDK 1.x."""
+    question = await start_asking_call(await gate.make_modern_client())
+    call_id = question["_meta"]["ringback/callId"]
+    (key,) = (await gate.request_rest("GET", f"/v1/calls/{call_id}")).json()["input_requests"]
+    answer = {"jsonrpc": "2.0", "id": f"elicit:{call_id}:{key}:00", "result": BLUE_ANSWER}
+    answer_input, attempts = InputAnswers.answer_input, list[str]()
+
+    async def fail_twice(answers: InputAnswers, caller: Caller, asked_id: str, responses: Json) -> InputAnswer:
+        attempts.append(asked_id)
+        if len(attempts) <= 2:
+            raise StoreUnavailable("The database cannot be reached.")
+        return await answer_input(answers, caller, asked_id, responses)
+
+    monkeypatch.setattr(InputAnswers, "answer_input", fail_twice)
+    async with gate.open_legacy_session() as session:
+        stored = await session.http.post(session.url, json=answer, headers=session.headers)
+    assert (stored.status_code, len(attempts)) == (202, 3)
     assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
 
 

@@ -174,6 +174,32 @@ async def test_a_tool_whose_error_has_the_status_404_runs_once(
     assert after.outcome is CallOutcome.RESULT
 
 
+async def test_a_session_that_served_a_call_after_such_an_error_is_not_ended_by_another_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call in between shows that the upstream knows the session. A server with state loses it with the session."""
+    monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", 60.0)
+
+    def fail_with(status: int) -> ResponseOverride:
+        async def fail(message: dict[str, Any], send: Send) -> None:
+            error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "No such order"}}
+            await send_response(send, status, "application/json", json.dumps(error).encode())
+
+        return fail
+
+    overrides = {"tool:spoiled": fail_with(404), "tool:refused": fail_with(200)}
+    app = OverriddenResponses(make_legacy_app(ControlledUpstream().app()), overrides)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "spoiled")
+        session = upstreams.connections.shared["stage"].get_open_session()
+        await run_upstream_call(upstreams, "echo")
+        monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", 0.0)
+        refused = await run_upstream_call(upstreams, "refused")
+
+        assert refused.outcome is CallOutcome.UPSTREAM_ERROR
+        assert upstreams.connections.shared["stage"].get_open_session() is session
+
+
 # -- killed -----------------------------------------------------------------------------------------------------------------
 
 

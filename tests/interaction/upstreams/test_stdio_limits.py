@@ -17,6 +17,7 @@ from mcp_types import JSONRPCRequest
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
+from ringback.domain.principal import Principal
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
 from ringback.upstreams.config import Isolation
@@ -27,7 +28,7 @@ from ringback.upstreams.transports import child_input
 from ringback.upstreams.transports import stdio as pipe
 from ringback.upstreams.transports.child_records import ChildRecords
 from tests.support.clock import FastForwardClock
-from tests.support.examples import ALICE, CALL
+from tests.support.examples import ALICE, BOB, CALL
 from tests.support.malformed_messages import VALID_RESPONSE
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
@@ -200,11 +201,19 @@ async def test_a_request_that_a_child_did_not_read_before_its_end_is_sent_to_the
 
 
 async def run_long_call(
-    upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any] | None = None
+    upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any] | None = None, *, principal: Principal = ALICE
 ) -> CallCompletion:
     """A call whose deadline does not pass on a clock that runs 250 times as fast: a late child would count as frozen."""
     deadline = SystemClock().now() + timedelta(hours=10_000)
-    call = replace(CALL, upstream="stage", tool=tool, arguments=arguments or {}, meta={}, deadline_at=deadline)
+    call = replace(
+        CALL,
+        principal=principal,
+        upstream="stage",
+        tool=tool,
+        arguments=arguments or {},
+        meta={},
+        deadline_at=deadline,
+    )
     async with asyncio.timeout(2 * WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         ending = await session.run_call(RecordingCallContext(call))
     assert isinstance(ending, CallCompletion)
@@ -234,6 +243,27 @@ async def test_a_stopped_child_of_one_principal_or_one_call_is_replaced_too(isol
     assert ending.outcome is CallOutcome.UNKNOWN
     assert completion_message(ending).startswith("Ringback replaced the upstream's command, which did not respond.")
     assert after.outcome is CallOutcome.RESULT
+
+
+async def test_a_hung_child_of_one_principal_is_replaced_although_calls_of_another_one_have_time(
+    tmp_path: Path,
+) -> None:
+    never, later = tmp_path / "never", tmp_path / "later"
+    config = replace(make_raw_config(), isolation=Isolation.PRINCIPAL)
+    async with open_upstreams(config, clock=FastForwardClock()) as upstreams:
+        busy = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(later)}, principal=BOB))
+        hung = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(never)}))
+        await wait_until_true(lambda: all(Path(f"{each}.awaited").exists() for each in (never, later)))
+        hung.cancel()
+        await asyncio.wait({hung})
+        await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
+        after = await run_long_call(upstreams, "whoami")
+        later.touch()
+        ending = await busy
+        faults = get_info(upstreams).faults
+
+    assert [after.outcome, ending.outcome] == [CallOutcome.RESULT] * 2
+    assert faults == {"replaced": 1}
 
 
 async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:

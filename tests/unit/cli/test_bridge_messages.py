@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ringback.cli.stdio_bridge.connection import CALLS_MAX
+from ringback.cli.stdio_bridge.connection import CALLS_MAX, URGENT_CALLS_MAX
 from tests.support.bridge_stage import MODERN_META, BridgeStage, ScriptedStream, running_bridge
 
 CALL: dict[str, Any] = {"name": "work", "arguments": {}}
@@ -318,6 +318,18 @@ async def test_what_ends_or_answers_a_call_waits_for_no_other_call(params: dict[
             stage.send_request("tools/call", {"name": "echo"} | MODERN_META, request_id=number)
         await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == CALLS_MAX)
         await stage.request("tools/call", params | MODERN_META, request_id="now")
+
+
+async def test_a_cancellation_does_not_wait_for_answered_calls_that_go_on() -> None:
+    """The service responds to an answer of 2026-07-28 with the end of the call, or after 45 s."""
+    answered: dict[str, Any] = {"name": "echo", "requestState": "state", "inputResponses": {}}
+    async with running_bridge() as stage:
+        stage.service.script("tools/call", *[ScriptedStream() for _ in range(URGENT_CALLS_MAX)])
+        for number in range(URGENT_CALLS_MAX):
+            stage.send_request("tools/call", answered | MODERN_META, request_id=number)
+        await stage.service.wait_until(lambda: len(stage.service.select("tools/call")) == URGENT_CALLS_MAX)
+        cancel: dict[str, Any] = {"name": "ringback_cancel_call", "arguments": {"call_id": "call_1"}}
+        await stage.request("tools/call", cancel | MODERN_META, request_id="now")
 
 
 async def test_notifications_of_the_client_are_forwarded() -> None:

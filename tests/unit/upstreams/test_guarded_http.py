@@ -244,6 +244,10 @@ async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status
         httpx2.Response(
             404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32600, "message": "Session not found"}}
         ),
+        httpx2.Response(
+            400,
+            json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No transport found for session s1"}},
+        ),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32001, "message": "Gone"}}),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Not found"}}),
         httpx2.Response(404, json={"detail": "Not Found"}),
@@ -266,6 +270,12 @@ async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response:
         httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such order"}}),
         httpx2.Response(
             400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "The browser session crashed"}}
+        ),
+        httpx2.Response(
+            400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No browser session is open"}}
+        ),
+        httpx2.Response(
+            404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "Unknown chat session: c1"}}
         ),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such order"}}),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "Unknown tool"}}),

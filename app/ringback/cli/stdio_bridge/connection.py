@@ -23,8 +23,8 @@ CALLS_MAX: Final = 128
 """Calls on their way at once. Each has a connection, and the service allows an address 256 by default, for all clients of a
 machine together."""
 URGENT_CALLS_MAX: Final = 16
-"""Calls besides these that end or answer a call. The service responds to most of them at once, and they may be what ends the
-wait of the others."""
+"""Requests besides these that end or answer a call, to which the service responds at once: they may be what ends the wait of
+the others. As many more calls may go on with an answer of 2026-07-28, which wait as other calls do."""
 
 
 class ServiceConnection:
@@ -35,6 +35,7 @@ class ServiceConnection:
         self.clock = clock
         self._call_permits = asyncio.Semaphore(CALLS_MAX)
         self._urgent_call_permits = asyncio.Semaphore(URGENT_CALLS_MAX)
+        self._answered_call_permits = asyncio.Semaphore(URGENT_CALLS_MAX)
         self._limits = limits
         self._started_at = clock.monotonic()
 
@@ -43,8 +44,9 @@ class ServiceConnection:
         if request.method != "tools/call":
             return nullcontext()
         params = request.params or {}
-        is_urgent = "requestState" in params or params.get("name") in _URGENT_TOOLS
-        return self._urgent_call_permits if is_urgent else self._call_permits
+        if params.get("name") in _URGENT_TOOLS:
+            return self._urgent_call_permits
+        return self._answered_call_permits if "requestState" in params else self._call_permits
 
     def create_retries(self, *, is_endless: bool = False) -> ReconnectSchedule:
         limits = None if is_endless else self._limits
