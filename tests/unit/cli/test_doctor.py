@@ -166,7 +166,8 @@ def test_a_missing_configuration_is_reported(run: Run) -> None:
 
 
 def test_a_service_that_accepts_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
-    service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
+    headers = {"content-type": PROBLEM, "date": "now"}
+    service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers=headers)
 
     found = list_failed_checks(list_checks(run))
 
@@ -189,10 +190,29 @@ def test_a_clock_that_is_not_confirmed_yet_is_explained_and_no_fault(run: Run, s
     assert "more than a day ahead" in found.stdout
 
 
-def test_another_service_at_the_url_is_reported(run: Run, service: respx.MockRouter) -> None:
-    service.get("/readyz").respond(404, html="<h1>Not Found</h1>")
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx.Response(404, html="<h1>Not Found</h1>"),
+        httpx.Response(404, json={"detail": "Not Found"}),
+        httpx.Response(200, html="<h1>Welcome</h1>"),
+        httpx.Response(200, json={"status": "UP"}),
+        httpx.Response(502, html="<h1>Bad Gateway</h1>"),
+    ],
+    ids=["a page that is missing", "another API", "a page", "another service's health", "a proxy"],
+)
+def test_another_server_at_the_url_is_reported_and_its_clock_is_not_compared(
+    run: Run, service: respx.MockRouter, response: httpx.Response
+) -> None:
+    response.headers["date"] = "Sun, 01 Nov 2020 00:00:00 GMT"
+    service.get("/readyz").mock(return_value=response)
 
-    assert "Is this a Ringback?" in list_failed_checks(list_checks(run))["service"][1]
+    found = findings(list_checks(run))
+
+    ok, detail = found["service"]
+    assert not ok
+    assert f"responds with {response.status_code}, and not as Ringback" in detail
+    assert "clock" not in found
 
 
 @pytest.mark.parametrize("seconds", [90, -90])

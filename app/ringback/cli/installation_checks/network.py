@@ -7,7 +7,7 @@ from contextlib import aclosing
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -15,6 +15,7 @@ from ringback.bootstrap import load_authorities
 from ringback.cli.http_clients import bypass_proxy_here
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
+from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl
@@ -74,7 +75,21 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
         response = await _get_url(f"{url}/readyz")
     except httpx.HTTPError as problem:
         return [Finding("service", False, _describe_silence(url, problem))]
+    if not _is_ringback(response):  # its clock, or the Date of a cached page, says nothing about the service
+        said = f"{url} responds with {response.status_code}, and not as Ringback"
+        return [Finding("service", False, f"{said}. Correct the URL, or the proxy before Ringback.")]
     return [_check_readiness(url, response), _check_clock(response, clock)]
+
+
+def _is_ringback(response: httpx.Response) -> bool:
+    """Whether the response to `/readyz` is Ringback's: that it is ready, or a problem that says why it is not."""
+    if not response.is_success:
+        return response.headers.get("content-type", "").startswith(PROBLEM_MEDIA_TYPE)
+    try:
+        document: Any = response.json()
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("status") == "ready"  # pyright: ignore[reportUnknownMemberType] - keys are strings
 
 
 def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
@@ -234,4 +249,4 @@ def _problem_detail(response: httpx.Response) -> str:
     try:
         return str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {response.status_code}. Is this a Ringback?"
+        return f"HTTP {response.status_code}."
