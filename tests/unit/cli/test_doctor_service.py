@@ -245,12 +245,25 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
     found = find_in_service(run, service, failing_webhooks=12)
 
     assert dict(listed.calls.last.request.url.params) == {"health": "failing", "principal": "*"}
-    assert found["webhooks"][1].startswith("12 are failing; 1 of them are shown")
+    assert found["webhooks"][1].startswith("12 are failing; 1 of them is shown. See all: ")
     ok, detail = found["webhook wh_1 of team-7"]
     assert not ok
     assert detail == (
         "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
     )
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 is failing"), (2, "2 are failing")])
+def test_failing_webhooks_that_are_all_shown_are_only_counted(
+    run: Run, service: respx.MockRouter, count: int, said: str
+) -> None:
+    webhooks = [
+        {"id": f"wh_{number}", "principal": "team-7", "url": "https://agent.example/", "events": [], "state": "active"}
+        for number in range(count)
+    ]
+    service.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": webhooks, "next_cursor": None})
+
+    assert find_in_service(run, service, failing_webhooks=count)["webhooks"] == (False, said)
 
 
 def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_configuration_is_unknown(
