@@ -1,6 +1,8 @@
 """`ringback doctor` finds every fault, says how to repair it, and passes a healthy service."""
 
+import io
 import json
+import logging
 import sys
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -76,6 +78,19 @@ def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_line_about_an_upstream_does_not_stand_beside_the_findings(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = io.StringIO()
+    monkeypatch.setattr(logging.root, "handlers", [])  # as in a process of its own
+    monkeypatch.setattr(logging, "lastResort", logging.StreamHandler(logged))
+
+    ran = list_checks(run, "--upstream", "gone=/nowhere/at/all")
+
+    assert "upstream gone" in list_failed_checks(ran)
+    assert logged.getvalue() == ""
 
 
 def test_a_running_service_may_have_a_configuration_that_this_environment_does_not_name(
