@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -72,12 +72,66 @@ def test_a_misspelt_variable_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPatc
     assert detail == "RINGBACK_WAIT_SECONDS is no setting and is ignored. Did you mean RINGBACK_WAIT_SECONDS_MAX?"
 
 
-def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
-    ran = list_checks(run, "--url", "http://127.0.0.1:1")  # a service of somebody else may be at the default port
+def test_before_the_first_start_the_doctor_accepts_a_missing_database(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "1")  # a service of somebody else may be at the default port
+
+    ran = list_checks(run)
 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [httpx.ConnectError("refused"), httpx.Response(404, html="<h1>Not Found</h1>")])
+def test_the_upstreams_of_a_service_at_a_wrong_url_are_no_fault_of_this_environment(
+    run: Run, service: respx.MockRouter, answer: httpx.Response | Exception
+) -> None:
+    service.clear()
+    service.route().mock(side_effect=[answer] * 32)
+
+    found = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))
+
+    ok, detail = found["upstreams"]
+    assert ok
+    assert detail.startswith("not checked: no Ringback responds at http://127.0.0.1:8090")
+    assert not found["service"][0]
+
+
+def test_a_service_that_does_not_respond_is_requested_once(run: Run, service: respx.MockRouter, key: str) -> None:
+    requested: list[str] = []
+
+    def time_out(request: httpx.Request) -> httpx.Response:
+        requested.append(request.url.path)
+        raise httpx.ReadTimeout("late", request=request)
+
+    service.clear()
+    service.route().mock(side_effect=time_out)
+
+    ran = list_checks(run, "--api-key", key, "--callbacks")
+
+    assert requested == ["/readyz"]
+    assert set(list_failed_checks(ran)) == {"service", "callbacks"}
+    assert findings(ran)["service status"] == (True, "not asked: the service does not respond")
+    assert findings(ran)["upstreams"][1].startswith("not checked: ")
+
+
+def test_each_finding_is_printed_before_the_next_check(run: Run, service: respx.MockRouter, key: str) -> None:
+    printed: list[str] = []
+
+    def refuse(_: httpx.Request) -> httpx.Response:
+        output: Any = sys.stdout
+        printed.append(output.buffer.getvalue().decode())
+        return httpx.Response(401, json={"detail": "Send your API key."}, headers={"content-type": PROBLEM})
+
+    service.get("/v1/status").mock(side_effect=refuse)
+
+    ran = run("doctor", *UPSTREAM)
+
+    assert " service  " in printed[-1]
+    assert " upstream odd " in printed[-1]
+    assert ran.stdout.startswith(printed[-1])
 
 
 def test_a_log_line_about_an_upstream_does_not_stand_beside_the_findings(

@@ -98,7 +98,7 @@ async def test_a_service_that_does_not_respond_is_to_be_started_only_if_no_proce
 
     monkeypatch.setattr(network, "_get_url", fail)
 
-    (found,) = await network.check_service(SERVICE_URL, clock=FakeClock())
+    (found,) = (await network.check_service(SERVICE_URL, clock=FakeClock())).findings
 
     assert not found.ok
     assert words in found.detail
@@ -257,7 +257,7 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
 def test_failing_webhooks_that_are_all_shown_are_only_counted(
     run: Run, service: respx.MockRouter, count: int, said: str
 ) -> None:
-    webhooks = [
+    webhooks: list[dict[str, Any]] = [
         {"id": f"wh_{number}", "principal": "team-7", "url": "https://agent.example/", "events": [], "state": "active"}
         for number in range(count)
     ]

@@ -62,6 +62,12 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
     return Finding("upstreams", True, f"not known: {reason}. {advice}")
 
 
+def describe_unasked_upstreams(service_url: str) -> Finding:
+    """While no Ringback responds at the URL that the user named, and this environment has no configuration."""
+    detail = f"not checked: no Ringback responds at {service_url}, and this environment names no configuration"
+    return Finding("upstreams", True, detail)
+
+
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
     """Import what connects to upstreams, which takes a second of CPU, only if there is one."""
     from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415 - see above
