@@ -362,5 +362,18 @@ def test_a_database_without_a_key_is_no_fault_of_a_service_without_authenticatio
     assert find(run, "--url", SERVICE_URL)["API keys"][0] is ok
 
 
+def test_a_database_without_a_key_is_no_fault_while_its_service_does_not_respond(
+    run: Run, service: respx.MockRouter
+) -> None:
+    created = json.loads(run("keys", "create", "alice", "--create", "--json").stdout)
+    run("keys", "revoke", created["id"])
+    service.get(f"{SERVICE_URL}/readyz").mock(side_effect=httpx.ReadTimeout("late"))
+
+    assert find(run, "--url", SERVICE_URL)["API keys"] == (
+        True,
+        "there is none; the service does not say whether it asks for one",
+    )
+
+
 def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the doctor compares with the machine's clock

@@ -165,7 +165,9 @@ class _InstallationChecks:
             self._report.add(*await check_same_database(self._url, self._api_key, self._settings))
         return upstreams
 
-    async def _is_open(self) -> bool:
+    async def _is_open(self) -> bool | None:
+        if self._state is ServiceState.SILENT:
+            return None
         return self._is_responding and await network.is_open(self._url)
 
     async def _check_upstreams(self) -> Sequence[Finding]:
