@@ -39,6 +39,8 @@ earlier one: a key may end between the two."""
 EVENT_STREAM: Final = "text/event-stream"
 JSON_MEDIA_TYPE: Final = "application/json"
 API_PREFIX: Final = "/v1/"
+_READING_METHODS: Final = frozenset({"GET", "HEAD"})
+_CALL_RESOURCES: Final = frozenset({"calls", "resume"})
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
 """The end of the URL at which a client of MCP connects: that URL is often at hand in the place of the service's."""
 RETRY_AFTER_DIGITS_MAX: Final = 9
@@ -134,7 +136,7 @@ class HttpTransport:
         if may_have_arrived and method != "GET" and response.status_code in uncertain_statuses:
             raise ConnectionFailed(
                 f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
-                "response was lost. Look the call up, or try again."
+                f"response was lost. {_advise_repetition(response.request)}"
             )
         if not response.is_success:
             raise _build_error(response)
@@ -266,7 +268,7 @@ def _build_error(response: httpx.Response) -> Exception:
     if document is None and response.status_code in RETRYABLE_STATUSES:
         return ConnectionFailed(
             f"A proxy at {_origin(response.url)} responded with {response.status_code}: it cannot reach Ringback. Is Ringback "
-            "running? Look the call up, or try again."
+            f"running? {_advise_repetition(response.request)}"
         )
     if document is None and response.next_request is not None:
         return UnexpectedAnswer(
@@ -318,11 +320,19 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
                 "or choose another URL (RINGBACK_URL)."
             )
         case httpx.TimeoutException():
-            return ConnectionFailed(f"{origin} did not respond in time. Look the call up, or try again.")
+            return ConnectionFailed(f"{origin} did not respond in time. {_advise_repetition(error.request)}")
         case _:
             return ConnectionFailed(
-                f"The connection to {origin} broke before the response. Look the call up, or try again."
+                f"The connection to {origin} broke before the response. {_advise_repetition(error.request)}"
             )
+
+
+def _advise_repetition(request: httpx.Request) -> str:
+    """What to do about a request whose response is missing: it may have been executed, unless it only reads."""
+    if request.method in _READING_METHODS:
+        return "Try again."
+    is_about_call = request.url.path.rpartition(API_PREFIX)[2].partition("/")[0] in _CALL_RESOURCES
+    return f"Look {'the call' if is_about_call else 'its effect'} up, or try again."
 
 
 def _find_tls_error(error: BaseException) -> ssl.SSLError | None:

@@ -23,6 +23,7 @@ Modules:
     services        all use cases of one service, as its entry points use them
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     lookups         find what an id or a key names
+    unserved_upstreams  names that no served upstream has
     mcp_sessions    keep legacy MCP sessions
     audit           who changed what
     scans           scans of the store on behalf of one principal

@@ -113,3 +113,13 @@ async def test_a_restart_of_an_upstream_is_in_the_audit_log(operator: httpx.Asyn
     assert ("restart_upstream", "operator", "git") in {
         (each["operation"], each["principal"], each["target"]) for each in entries
     }
+
+
+@pytest.mark.parametrize("path", ["pause", "drain", "resume", "restart", "login", "tools"])
+async def test_the_name_that_was_probably_meant_is_suggested_for_an_unknown_upstream(
+    operator: httpx.AsyncClient, path: str
+) -> None:
+    refused = await operator.request("GET" if path == "tools" else "POST", f"/v1/upstreams/gitt/{path}")
+
+    assert refused.status_code == 404
+    assert refused.json()["detail"] == "There is no upstream 'gitt'. Did you mean 'git'? List them: GET /v1/upstreams"

@@ -1,12 +1,14 @@
 """`ringback doctor` finds every fault, says how to repair it, and passes a healthy service."""
 
+import io
 import json
+import logging
 import sys
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -70,12 +72,79 @@ def test_a_misspelt_variable_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPatc
     assert detail == "RINGBACK_WAIT_SECONDS is no setting and is ignored. Did you mean RINGBACK_WAIT_SECONDS_MAX?"
 
 
-def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
-    ran = list_checks(run, "--url", "http://127.0.0.1:1")  # a service of somebody else may be at the default port
+def test_before_the_first_start_the_doctor_accepts_a_missing_database(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "1")  # a service of somebody else may be at the default port
+
+    ran = list_checks(run)
 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [httpx.ConnectError("refused"), httpx.Response(404, html="<h1>Not Found</h1>")])
+def test_the_upstreams_of_a_service_at_a_wrong_url_are_no_fault_of_this_environment(
+    run: Run, service: respx.MockRouter, answer: httpx.Response | Exception
+) -> None:
+    service.clear()
+    service.route().mock(side_effect=[answer] * 32)
+
+    found = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))
+
+    ok, detail = found["upstreams"]
+    assert ok
+    assert detail.startswith("not checked: no Ringback responds at http://127.0.0.1:8090")
+    assert not found["service"][0]
+
+
+def test_a_service_that_does_not_respond_is_requested_once(run: Run, service: respx.MockRouter, key: str) -> None:
+    requested: list[str] = []
+
+    def time_out(request: httpx.Request) -> httpx.Response:
+        requested.append(request.url.path)
+        raise httpx.ReadTimeout("late", request=request)
+
+    service.clear()
+    service.route().mock(side_effect=time_out)
+
+    ran = list_checks(run, "--api-key", key, "--callbacks")
+
+    assert requested == ["/readyz"]
+    assert set(list_failed_checks(ran)) == {"service", "callbacks"}
+    assert findings(ran)["service status"] == (True, "not asked: the service does not respond")
+    assert findings(ran)["upstreams"][1].startswith("not checked: ")
+
+
+def test_each_finding_is_printed_before_the_next_check(run: Run, service: respx.MockRouter, key: str) -> None:
+    printed: list[str] = []
+
+    def refuse(_: httpx.Request) -> httpx.Response:
+        output: Any = sys.stdout
+        printed.append(output.buffer.getvalue().decode())
+        return httpx.Response(401, json={"detail": "Send your API key."}, headers={"content-type": PROBLEM})
+
+    service.get("/v1/status").mock(side_effect=refuse)
+
+    ran = run("doctor", *UPSTREAM)
+
+    assert " service  " in printed[-1]
+    assert " upstream odd " in printed[-1]
+    assert ran.stdout.startswith(printed[-1])
+
+
+def test_a_log_line_about_an_upstream_does_not_stand_beside_the_findings(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = io.StringIO()
+    monkeypatch.setattr(logging.root, "handlers", [])  # as in a process of its own
+    monkeypatch.setattr(logging, "lastResort", logging.StreamHandler(logged))
+
+    ran = list_checks(run, "--upstream", "gone=/nowhere/at/all")
+
+    assert "upstream gone" in list_failed_checks(ran)
+    assert logged.getvalue() == ""
 
 
 def test_a_running_service_may_have_a_configuration_that_this_environment_does_not_name(
@@ -166,7 +235,8 @@ def test_a_missing_configuration_is_reported(run: Run) -> None:
 
 
 def test_a_service_that_accepts_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
-    service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
+    headers = {"content-type": PROBLEM, "date": "now"}
+    service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers=headers)
 
     found = list_failed_checks(list_checks(run))
 
@@ -189,10 +259,29 @@ def test_a_clock_that_is_not_confirmed_yet_is_explained_and_no_fault(run: Run, s
     assert "more than a day ahead" in found.stdout
 
 
-def test_another_service_at_the_url_is_reported(run: Run, service: respx.MockRouter) -> None:
-    service.get("/readyz").respond(404, html="<h1>Not Found</h1>")
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx.Response(404, html="<h1>Not Found</h1>"),
+        httpx.Response(404, json={"detail": "Not Found"}),
+        httpx.Response(200, html="<h1>Welcome</h1>"),
+        httpx.Response(200, json={"status": "UP"}),
+        httpx.Response(502, html="<h1>Bad Gateway</h1>"),
+    ],
+    ids=["a page that is missing", "another API", "a page", "another service's health", "a proxy"],
+)
+def test_another_server_at_the_url_is_reported_and_its_clock_is_not_compared(
+    run: Run, service: respx.MockRouter, response: httpx.Response
+) -> None:
+    response.headers["date"] = "Sun, 01 Nov 2020 00:00:00 GMT"
+    service.get("/readyz").mock(return_value=response)
 
-    assert "Is this a Ringback?" in list_failed_checks(list_checks(run))["service"][1]
+    found = findings(list_checks(run))
+
+    ok, detail = found["service"]
+    assert not ok
+    assert f"responds with {response.status_code}, and not as Ringback" in detail
+    assert "clock" not in found
 
 
 @pytest.mark.parametrize("seconds", [90, -90])

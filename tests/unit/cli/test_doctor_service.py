@@ -98,7 +98,7 @@ async def test_a_service_that_does_not_respond_is_to_be_started_only_if_no_proce
 
     monkeypatch.setattr(network, "_get_url", fail)
 
-    (found,) = await network.check_service(SERVICE_URL, clock=FakeClock())
+    (found,) = (await network.check_service(SERVICE_URL, clock=FakeClock())).findings
 
     assert not found.ok
     assert words in found.detail
@@ -245,12 +245,25 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
     found = find_in_service(run, service, failing_webhooks=12)
 
     assert dict(listed.calls.last.request.url.params) == {"health": "failing", "principal": "*"}
-    assert found["webhooks"][1].startswith("12 are failing; 1 of them are shown")
+    assert found["webhooks"][1].startswith("12 are failing; 1 of them is shown. See all: ")
     ok, detail = found["webhook wh_1 of team-7"]
     assert not ok
     assert detail == (
         "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
     )
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 is failing"), (2, "2 are failing")])
+def test_failing_webhooks_that_are_all_shown_are_only_counted(
+    run: Run, service: respx.MockRouter, count: int, said: str
+) -> None:
+    webhooks: list[dict[str, Any]] = [
+        {"id": f"wh_{number}", "principal": "team-7", "url": "https://agent.example/", "events": [], "state": "active"}
+        for number in range(count)
+    ]
+    service.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": webhooks, "next_cursor": None})
+
+    assert find_in_service(run, service, failing_webhooks=count)["webhooks"] == (False, said)
 
 
 def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_configuration_is_unknown(
@@ -347,6 +360,19 @@ def test_a_database_without_a_key_is_no_fault_of_a_service_without_authenticatio
     service.get(f"{SERVICE_URL}/v1/status").respond(status, json={})
 
     assert find(run, "--url", SERVICE_URL)["API keys"][0] is ok
+
+
+def test_a_database_without_a_key_is_no_fault_while_its_service_does_not_respond(
+    run: Run, service: respx.MockRouter
+) -> None:
+    created = json.loads(run("keys", "create", "alice", "--create", "--json").stdout)
+    run("keys", "revoke", created["id"])
+    service.get(f"{SERVICE_URL}/readyz").mock(side_effect=httpx.ReadTimeout("late"))
+
+    assert find(run, "--url", SERVICE_URL)["API keys"] == (
+        True,
+        "there is none; the service does not say whether it asks for one",
+    )
 
 
 def _now() -> datetime:

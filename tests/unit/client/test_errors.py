@@ -139,6 +139,28 @@ async def test_a_failed_connection_says_what_to_do(
         await client.upstreams()
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        httpx.ReadTimeout("late"),
+        httpx.RemoteProtocolError("broken"),
+        httpx.Response(502, html="<h1>Bad gateway</h1>"),
+    ],
+    ids=["late", "broken", "a proxy"],
+)
+async def test_the_call_is_to_be_looked_up_only_after_a_request_that_may_have_changed_it(
+    client: RingbackClient, service: respx.MockRouter, outcome: httpx.TransportError | httpx.Response
+) -> None:
+    service.route().mock(side_effect=[outcome] * 16)
+
+    with pytest.raises(ConnectionFailed, match=r"[.?] Try again\.$"):
+        await client.upstreams()
+    with pytest.raises(ConnectionFailed, match=r"[.?] Look its effect up, or try again\.$"):
+        await client.restart_upstream("git")
+    with pytest.raises(ConnectionFailed, match=r"[.?] Look the call up, or try again\.$"):
+        await client.start_call("git", "git_log", {})
+
+
 @pytest.mark.parametrize("status", [502, 503, 504, 521, 530])
 async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
     client: RingbackClient, service: respx.MockRouter, status: int

@@ -15,12 +15,18 @@ from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.database import API_KEYS_CHECK, Finding, check_database
-from ringback.cli.installation_checks.network import CallbackCheck
+from ringback.cli.installation_checks.network import CallbackCheck, ServiceState
 from ringback.cli.installation_checks.own_service import find_own_installation
 from ringback.cli.installation_checks.public_url import check_public_paths, check_public_url
+from ringback.cli.installation_checks.report import FindingReport
 from ringback.cli.installation_checks.service import check_running_service, check_same_database, is_elsewhere
-from ringback.cli.installation_checks.upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
+from ringback.cli.installation_checks.upstreams import (
+    UPSTREAM_CHECK,
+    check_upstreams,
+    describe_unasked_upstreams,
+    describe_unknown_upstreams,
+)
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors
 from ringback.cli.server_options import Database
 from ringback.client.arguments import check_base_url
 from ringback.client.problems import InvalidArgument
@@ -62,31 +68,25 @@ def doctor(
 ) -> None:
     """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
     _require_url(url)
+    report = FindingReport(as_json=as_json)
     try:
         settings = load_settings(database_url=database, config=config)
         own = None if url or api_key or upstream else find_own_installation(settings)
         settings = settings if own is None else own.settings
         load_authorities(settings)
     except SettingsError as problem:
-        findings = [Finding("settings", False, str(problem))]
+        report.add(Finding("settings", False, str(problem)))
     else:
-        findings = asyncio.run(_accept_losses(settings, restored=restored, lost_keys=lost_keys))
-        if own is None:
-            read_entries = partial(load_configured_upstreams, settings, upstream or [], dev=False)
-        else:
-            api_key, read_entries = own.api_key, own.read_entries
-            findings += own.describe()
-        here = asyncio.run(_check_installation_here(settings, read_entries, url, has_api_key=bool(api_key)))
-        findings += here
-        if own is None or own.is_running:
-            lists_tools = not any(each.about.startswith(UPSTREAM_CHECK) for each in here)
-            if any(each.about == API_KEYS_CHECK for each in here):  # the database could be opened
-                findings += asyncio.run(check_same_database(_choose_url(settings, url), api_key, settings))
-            findings += asyncio.run(
-                _check_service(settings, url, api_key, callbacks=callbacks, lists_tools=lists_tools)
-            )
-    _print_findings(findings, as_json=as_json)
-    if not all(finding.ok for finding in findings):
+        api_key = api_key if own is None else own.api_key
+        read_entries = (
+            partial(load_configured_upstreams, settings, upstream or [], dev=False) if own is None else own.read_entries
+        )
+        checks = _InstallationChecks(settings, read_entries, report, url=url, api_key=api_key)
+        report.add(*asyncio.run(_accept_losses(settings, restored=restored, lost_keys=lost_keys)))
+        report.add(*(own.describe() if own else ()))
+        asyncio.run(checks.run(callbacks=callbacks, has_service=own is None or own.is_running))
+    report.finish()
+    if not report.is_ok:
         raise typer.Exit(EXIT_NO_RESULT)
 
 
@@ -113,34 +113,96 @@ async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool)
     return findings
 
 
-async def _check_installation_here(
-    settings: Settings, read_entries: ReadEntries, url: str | None, *, has_api_key: bool
-) -> list[Finding]:
-    """The checks on this machine; none if the service is on another one."""
-    service_url = _choose_url(settings, url)
-    if is_elsewhere(service_url, settings):
-        return []
-    return await _check_installation(settings, read_entries, service_url, has_api_key=has_api_key, clock=SystemClock())
+class _InstallationChecks:
+    """The checks of one installation report what they find at once. They begin with the service, on which others depend."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        read_entries: ReadEntries,
+        report: FindingReport,
+        *,
+        url: str | None,
+        api_key: str | None,
+    ) -> None:
+        self._settings = settings
+        self._read_entries = read_entries
+        self._report = report
+        self._is_named = bool(url)
+        self._url = (url or settings.base_url).rstrip("/")
+        self._is_here = not is_elsewhere(self._url, settings)
+        self._api_key = api_key
+        self._clock = SystemClock()
+        self._state = ServiceState.ABSENT
 
-def _choose_url(settings: Settings, url: str | None) -> str:
-    return (url or settings.base_url).rstrip("/")
+    @property
+    def _is_responding(self) -> bool:
+        return self._state is ServiceState.RESPONDING
 
+    async def run(self, *, callbacks: bool, has_service: bool) -> None:
+        if has_service:
+            checked = await network.check_service(self._url, clock=self._clock)
+            self._state = checked.state
+            self._report.add(*checked.findings)
+        upstreams: Sequence[Finding] = await self._check_installation() if self._is_here else ()
+        if has_service:
+            await self._check_service(lists_tools=not any(each.about.startswith(UPSTREAM_CHECK) for each in upstreams))
+            if callbacks:
+                self._report.add(*await self._check_callbacks())
 
-async def _check_service(
-    settings: Settings, url: str | None, api_key: str | None, *, callbacks: bool, lists_tools: bool
-) -> list[Finding]:
-    clock = SystemClock()
-    service_url = _choose_url(settings, url)
-    findings = await network.check_service(service_url, clock=clock)
-    findings += await check_running_service(service_url, api_key, lists_tools=lists_tools, clock=clock)
-    if not is_elsewhere(service_url, settings):
-        process_url = settings.process_url if service_url == settings.base_url else service_url
-        findings.append(await check_public_url(settings, process_url))
-        findings += await check_public_paths(settings)
-    if callbacks:
-        findings += await _check_callbacks(settings, service_url, api_key, clock=clock)
-    return findings
+    async def _check_installation(self) -> Sequence[Finding]:
+        """The settings of this environment, and what they name. A service that runs here may have more from its command line.
+
+        Returns the findings about the upstreams.
+        """
+        self._report.add(*_check_names(), *_check_roles(self._settings))
+        database = await check_database(self._settings, is_open=self._is_open)
+        self._report.add(*database)
+        upstreams = await self._check_upstreams()
+        self._report.add(*upstreams)
+        self._report.add(*await network.check_issuer(self._settings))
+        if self._is_responding and any(each.about == API_KEYS_CHECK for each in database):  # it could be opened
+            self._report.add(*await check_same_database(self._url, self._api_key, self._settings))
+        return upstreams
+
+    async def _is_open(self) -> bool | None:
+        if self._state is ServiceState.SILENT:
+            return None
+        return self._is_responding and await network.is_open(self._url)
+
+    async def _check_upstreams(self) -> Sequence[Finding]:
+        try:
+            entries = self._read_entries()
+        except (ConfigError, OSError) as problem:
+            return [Finding("upstreams", False, str(problem))]
+        if not entries and self._is_responding and await network.is_running(self._url):
+            return [describe_unknown_upstreams(self._url, has_api_key=bool(self._api_key))]
+        if not entries and (self._is_named or self._state is ServiceState.SILENT):
+            return [describe_unasked_upstreams(self._url)]
+        return await check_upstreams(entries, self._settings, clock=self._clock)
+
+    async def _check_service(self, *, lists_tools: bool) -> None:
+        if self._is_responding:
+            self._report.add(
+                *await check_running_service(self._url, self._api_key, lists_tools=lists_tools, clock=self._clock)
+            )
+        else:
+            self._report.add(Finding("service status", True, "not asked: the service does not respond"))
+        if self._is_here:
+            await self._check_public_url()
+
+    async def _check_public_url(self) -> None:
+        """With a public URL, the process is asked besides its proxy, also if the URL of the service is silent."""
+        is_public = self._url == self._settings.base_url
+        process_url = self._settings.process_url if is_public else self._url
+        self._report.add(await check_public_url(self._settings, process_url, is_responding=self._is_responding))
+        if self._is_responding or not is_public:
+            self._report.add(*await check_public_paths(self._settings))
+
+    async def _check_callbacks(self) -> Sequence[Finding]:
+        if not self._is_responding:
+            return [Finding("callbacks", False, "Your webhooks cannot be listed: the service does not respond.")]
+        return await _check_callbacks(self._settings, self._url, self._api_key, clock=self._clock)
 
 
 async def _check_callbacks(settings: Settings, service_url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
@@ -165,24 +227,6 @@ def _check_names() -> list[Finding]:
     return misspelt or [Finding("settings", True, "they are valid")]
 
 
-async def _check_installation(
-    settings: Settings, read_entries: ReadEntries, service_url: str, *, has_api_key: bool, clock: Clock
-) -> list[Finding]:
-    """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
-    database = await check_database(settings, is_open=partial(network.is_open, service_url))
-    findings = [*_check_names(), *_check_roles(settings), *database]
-    try:
-        upstreams = read_entries()
-    except (ConfigError, OSError) as problem:
-        findings.append(Finding("upstreams", False, str(problem)))
-    else:
-        if not upstreams and await network.is_running(service_url):
-            findings.append(describe_unknown_upstreams(service_url, has_api_key=has_api_key))
-        else:
-            findings += await check_upstreams(upstreams, settings, clock=clock)
-    return [*findings, *await network.check_issuer(settings)]
-
-
 def _check_roles(settings: Settings) -> list[Finding]:
     try:
         require_complete_roles(settings)
@@ -190,12 +234,3 @@ def _check_roles(settings: Settings) -> list[Finding]:
     except SettingsError as problem:
         return [Finding("roles", False, str(problem))]
     return []
-
-
-def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
-    if as_json:
-        print_json([{"about": finding.about, "ok": finding.ok, "detail": finding.detail} for finding in findings])
-        return
-    width = max(len(finding.about) for finding in findings)
-    for finding in findings:
-        print_output(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.about:<{width}}  {finding.detail}")

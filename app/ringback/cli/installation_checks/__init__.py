@@ -6,4 +6,5 @@ service      what the running service says about itself
 own_service  which service it is that the user's MCP clients share
 public_url   what lies behind the public URL
 upstreams    the configured upstreams
+report       what is printed of the findings, and when
 """

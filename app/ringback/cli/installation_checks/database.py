@@ -39,8 +39,8 @@ _STANDBY: Final = (
     "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL, or all servers and "
     "target_session_attrs=read-write."
 )
-IsOpen = Callable[[], Awaitable[bool]]
-"""Whether the service that runs on the database needs no API key."""
+IsOpen = Callable[[], Awaitable[bool | None]]
+"""Whether the service that runs on the database needs no API key; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +236,17 @@ async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> 
     ]
     if settings.auth == "off":
         return [*found, Finding(API_KEYS_CHECK, True, "authentication is off, on this machine only")]
-    if not keys and settings.oidc_issuer is None and await is_open():
-        return [*found, Finding(API_KEYS_CHECK, True, "there is none, and the running service asks for none")]
     if not keys and settings.oidc_issuer is None:
-        return [
-            *found,
-            Finding(
-                API_KEYS_CHECK, False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"
-            ),
-        ]
+        return [*found, _describe_missing_keys(is_open=await is_open())]
     return [*found, Finding(API_KEYS_CHECK, True, _count_keys(len(keys), len(principals)))]
+
+
+def _describe_missing_keys(*, is_open: bool | None) -> Finding:
+    if is_open is None:
+        return Finding(API_KEYS_CHECK, True, "there is none; the service does not say whether it asks for one")
+    if is_open:
+        return Finding(API_KEYS_CHECK, True, "there is none, and the running service asks for none")
+    return Finding(API_KEYS_CHECK, False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL")
 
 
 def _count_keys(keys: int, principals: int) -> str:

@@ -3,9 +3,12 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -15,6 +18,7 @@ from ringback.bootstrap import load_authorities
 from ringback.cli.http_clients import bypass_proxy_here
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
+from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl
@@ -68,13 +72,47 @@ async def is_open(url: str) -> bool:
         return False
 
 
-async def check_service(url: str, *, clock: Clock) -> list[Finding]:
+class ServiceState(Enum):
+    """How a server at the service's URL behaves. The doctor requests nothing more from one that does not respond."""
+
+    RESPONDING = "responding"
+    SILENT = "silent"
+    """It accepts connections and sends no response: it hangs, or speaks something else."""
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCheck:
+    state: ServiceState
+    findings: Sequence[Finding]
+
+
+async def check_service(url: str, *, clock: Clock) -> ServiceCheck:
     """Whether the service responds and accepts work, and whether its clock agrees with this machine's."""
     try:
         response = await _get_url(f"{url}/readyz")
     except httpx.HTTPError as problem:
-        return [Finding("service", False, _describe_silence(url, problem))]
+        is_absent = isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout) and _find_tls_error(problem) is None
+        state = ServiceState.ABSENT if is_absent else ServiceState.SILENT
+        return ServiceCheck(state, [Finding("service", False, _describe_silence(url, problem))])
+    return ServiceCheck(ServiceState.RESPONDING, _check_response(url, response, clock))
+
+
+def _check_response(url: str, response: httpx.Response, clock: Clock) -> list[Finding]:
+    if not _is_ringback(response):  # its clock, or the Date of a cached page, says nothing about the service
+        said = f"{url} responds with {response.status_code}, and not as Ringback"
+        return [Finding("service", False, f"{said}. Correct the URL, or the proxy before Ringback.")]
     return [_check_readiness(url, response), _check_clock(response, clock)]
+
+
+def _is_ringback(response: httpx.Response) -> bool:
+    """Whether the response to `/readyz` is Ringback's: that it is ready, or a problem that says why it is not."""
+    if not response.is_success:
+        return response.headers.get("content-type", "").startswith(PROBLEM_MEDIA_TYPE)
+    try:
+        return response.json()["status"] == "ready"
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
@@ -234,4 +272,4 @@ def _problem_detail(response: httpx.Response) -> str:
     try:
         return str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {response.status_code}. Is this a Ringback?"
+        return f"HTTP {response.status_code}."

@@ -31,10 +31,13 @@ def open_public_http(settings: Settings, process_url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=tls, timeout=CHECK_TIMEOUT_SECONDS, mounts=mounts)
 
 
-async def check_public_url(settings: Settings, process_url: str) -> Finding:
-    """Whether the URL in callbacks leads to a Ringback from here, and if not, whether the proxy or the process fails."""
+async def check_public_url(settings: Settings, process_url: str, *, is_responding: bool = True) -> Finding:
+    """Whether the URL in callbacks leads to a Ringback from here, and if not, whether the proxy or the process fails.
+
+    `is_responding`: the process is known to respond. Without a public URL, another one is not asked.
+    """
     if settings.public_url is None:
-        detail = await _describe_own_url(settings, process_url)
+        detail = await _describe_own_url(settings, process_url, is_responding=is_responding)
         if names_itself_in_callbacks(settings):
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
         return Finding("public URL", True, detail)
@@ -53,16 +56,20 @@ async def check_public_url(settings: Settings, process_url: str) -> Finding:
     return Finding("public URL", False, f"{said}, and the process at {process_url} {process_failure}. Check both.")
 
 
-async def _describe_own_url(settings: Settings, process_url: str) -> str:
+async def _describe_own_url(settings: Settings, process_url: str, *, is_responding: bool) -> str:
     """What callbacks contain without a public URL: the service says it, because it may have other settings than these."""
-    async with open_public_http(settings, process_url) as http:
-        try:
-            named = _read_named_url(await http.get(f"{process_url}/openapi.json"))
-        except (httpx.HTTPError, httpx.InvalidURL):
-            named = None
+    named = await _fetch_named_url(settings, process_url) if is_responding else None
     if named is None:
         return f"none is set; what callbacks contain is not known, because {process_url} does not say it"
     return f"none is set; callbacks contain {named}"
+
+
+async def _fetch_named_url(settings: Settings, process_url: str) -> str | None:
+    async with open_public_http(settings, process_url) as http:
+        try:
+            return _read_named_url(await http.get(f"{process_url}/openapi.json"))
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return None
 
 
 async def _find_failure(http: httpx.AsyncClient, url: str) -> str | None:

@@ -121,8 +121,7 @@ def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[F
     """One finding for each of these failing webhooks, and one with the number of all."""
     if not webhooks:
         return [Finding("webhooks", True, "none is failing")]
-    shown = f"{max(count, len(webhooks))} are failing; {len(webhooks)} of them are shown"
-    found = [Finding("webhooks", False, f"{shown}. See all: ringback webhooks list --failing --all-principals")]
+    found = [Finding("webhooks", False, _count_failing_webhooks(max(count, len(webhooks)), shown=len(webhooks)))]
     for webhook in webhooks:
         owner = f" of {webhook.principal}" if webhook.principal else ""
         since = f" since {webhook.failing_since:%Y-%m-%d %H:%M} UTC" if webhook.failing_since else ""
@@ -130,6 +129,14 @@ def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[F
         advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
         found.append(Finding(f"webhook {webhook.id}{owner}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
     return found
+
+
+def _count_failing_webhooks(count: int, *, shown: int) -> str:
+    failing = f"{count} {'is' if count == 1 else 'are'} failing"
+    if count == shown:
+        return failing
+    some = f"{shown} of them {'is' if shown == 1 else 'are'} shown"
+    return f"{failing}; {some}. See all: ringback webhooks list --failing --all-principals"
 
 
 def _check_version(status: ServiceStatus) -> Finding:

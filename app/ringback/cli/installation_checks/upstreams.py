@@ -1,9 +1,10 @@
 """The checks of `ringback doctor` on the configured upstreams. Each finding of a fault says how to repair it."""
 
 import asyncio
+import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringback.bootstrap import load_authorities
@@ -61,6 +62,12 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
     return Finding("upstreams", True, f"not known: {reason}. {advice}")
 
 
+def describe_unasked_upstreams(service_url: str) -> Finding:
+    """While no Ringback responds at the URL that the user named, and this environment has no configuration."""
+    detail = f"not checked: no Ringback responds at {service_url}, and this environment names no configuration"
+    return Finding("upstreams", True, detail)
+
+
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
     """Import what connects to upstreams, which takes a second of CPU, only if there is one."""
     from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415 - see above
@@ -73,9 +80,21 @@ async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settin
         predict_driver_name=predict_driver_name,
         authorities=load_authorities(settings),
     )
-    async with upstreams:
-        ends_at = clock.monotonic() + settings.connect_patience_seconds
-        return await asyncio.gather(*(_check_upstream(upstreams, each, ends_at, clock) for each in configs))
+    with _without_log_lines():
+        async with upstreams:
+            ends_at = clock.monotonic() + settings.connect_patience_seconds
+            return await asyncio.gather(*(_check_upstream(upstreams, each, ends_at, clock) for each in configs))
+
+
+@contextmanager
+def _without_log_lines() -> Generator[None]:
+    """Keep Python from printing warnings of a process that configures no logging: the findings say the same in words."""
+    logger, handler = logging.getLogger("ringback"), logging.NullHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 async def _check_upstream(

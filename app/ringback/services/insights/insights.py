@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import NotFound, Unavailable
+from ringback.domain.errors import Unavailable
 from ringback.domain.insights import ClientSession, InsightsOverview
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -28,6 +28,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.services.logins.login_states import NO_LOGIN, LoginState, read_login_states
 from ringback.services.scans import Scan, scan_for
+from ringback.services.unserved_upstreams import make_not_found
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 
 SIGNED_IN_OWNERS_MAX: Final = 10_000
@@ -147,10 +148,7 @@ class Insights:
     async def list_tools(self, caller: Caller, upstream: str) -> Sequence[ToolInfo]:
         caller.require_scope(Scope.READ)
         if upstream not in {info.name for info in self._visible_upstreams(caller)}:
-            for skipped in self._visible_skipped(caller):
-                if skipped.name == upstream:
-                    raise NotFound(skipped.describe())
-            raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+            raise make_not_found(self._catalog, caller, upstream)
         return await self._catalog.list_tools(upstream, principal=caller.principal)
 
     async def _count_signed_in(self, upstreams: Sequence[UpstreamInfo]) -> Mapping[str, int]:

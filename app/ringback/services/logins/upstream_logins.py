@@ -17,7 +17,6 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import (
     InvalidRequest,
     LoginNotCompleted,
-    NotFound,
     QuotaExceeded,
     UnknownLogin,
 )
@@ -48,6 +47,7 @@ from ringback.services.logins.login_redirects import (
 from ringback.services.logins.login_states import lacks_required_scope
 from ringback.services.logins.login_tokens import EndedLogin, end_login
 from ringback.services.logins.login_waits import LoginWaits, write_for_owner
+from ringback.services.unserved_upstreams import make_not_found
 from ringback.telemetry import AUDIT_LOGGER
 
 audit_log = logging.getLogger(AUDIT_LOGGER)
@@ -195,7 +195,7 @@ class UpstreamLogins:
         for info in self._catalog.list_upstreams(caller.principal):
             if info.name == upstream and caller.may_use_upstream(upstream):
                 return info
-        raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+        raise make_not_found(self._catalog, caller, upstream)
 
     def _require_redirect(self, redirect_uri: str, upstream: str) -> None:
         public_url, configured = self._config.public_url, self._config.redirect_urls

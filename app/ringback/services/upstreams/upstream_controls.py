@@ -11,7 +11,7 @@ from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.errors import NotFound, StoreUnavailable, UpstreamDraining
+from ringback.domain.errors import StoreUnavailable, UpstreamDraining
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
@@ -19,6 +19,7 @@ from ringback.domain.upstream_pauses import waits_while_paused
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.domain.upstreams import SkippedUpstream, ToolCatalog
 from ringback.services.audit import record_change
+from ringback.services.unserved_upstreams import find_skipped, make_not_found
 
 log = logging.getLogger(__name__)
 
@@ -123,17 +124,3 @@ class UpstreamControls:
     def _store_controls(self, controls: Sequence[UpstreamControl]) -> None:
         self._intakes = {each.upstream: each.intake for each in controls}
         self._reread_at = self._clock.monotonic() + REREAD_SECONDS
-
-
-def find_skipped(catalog: ToolCatalog, upstream: str) -> SkippedUpstream | None:
-    """The entry of the configuration that would have this name and is not served."""
-    if catalog.has_upstream(upstream):
-        return None
-    return next((each for each in catalog.list_skipped() if each.name == upstream), None)
-
-
-def make_not_found(catalog: ToolCatalog, caller: Caller, upstream: str) -> NotFound:
-    """The error for an upstream that is not served, or that the caller's key may not use."""
-    if caller.may_use_upstream(upstream) and (skipped := find_skipped(catalog, upstream)) is not None:
-        return NotFound(skipped.describe())
-    return NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")

@@ -4,7 +4,7 @@ from ringback.domain.ports import Store
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstreams import Restarted, ToolCatalog, UpstreamConnections
 from ringback.services.audit import record_change
-from ringback.services.upstreams.upstream_controls import make_not_found
+from ringback.services.unserved_upstreams import make_not_found
 
 
 class UpstreamRestarts:
