@@ -44,8 +44,8 @@ def _print_state(webhook: ChangedWebhook) -> None:
         print_open_deliveries(webhook)
 
 
-def print_open_deliveries(deliveries: OpenDeliveries) -> None:
-    """For example: Callbacks: 3 due now, 2 held, next attempt 14:02:11 UTC."""
+def print_open_deliveries(deliveries: OpenDeliveries, *, dry_run: bool = False) -> None:
+    """For example: Callbacks: 3 due now, 2 held, next attempt 14:02:11 UTC. Those of a dry run are not due yet."""
     parts: list[str] = []
     if deliveries.due_now:
         parts.append(f"{deliveries.due_now} due now")
@@ -55,4 +55,5 @@ def print_open_deliveries(deliveries: OpenDeliveries) -> None:
         parts.append(f"{deliveries.held} held")
     if deliveries.next_attempt_at is not None:
         parts.append(f"next attempt {deliveries.next_attempt_at.astimezone(UTC):%H:%M:%S} UTC")
-    print_message(f"Callbacks: {', '.join(parts) or 'none is waiting'}")
+    subject = "Callbacks without --dry-run" if dry_run else "Callbacks"
+    print_message(f"{subject}: {', '.join(parts) or 'none is waiting'}")
