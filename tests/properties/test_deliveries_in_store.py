@@ -276,11 +276,11 @@ class DeliveriesInStore(RuleBasedStateMachine):
 
     def _give_up_behind_pauses(self) -> None:
         for box in self.boxes.values():
-            for letter in [
-                each for each in box.deliveries.values() if each.state == "pending" and each.due <= self._now
-            ]:
+            pending = [each for each in box.deliveries.values() if each.state == "pending"]
+            due = [each for each in pending if each.due <= self._now]
+            for letter in pending if due and box.state == "disabled" else due:
                 if box.state == "disabled":
-                    letter.state = "cancelled"
+                    letter.state = "held"
                 elif self._now < box.paused_until and self._now - letter.created_at >= GIVE_UP:
                     self._give_up(box, letter)
 
@@ -334,7 +334,9 @@ class DeliveriesInStore(RuleBasedStateMachine):
             if letter.state == "leased":
                 letter.state = "pending"
             if letter.state == "held" and self._now - letter.created_at >= GIVE_UP:
-                self._give_up(box, letter)
+                letter.state = "dead"
+                if not letter.gap:
+                    box.lose(letter.seq)
         if box.state == "active":
             self._release(box)
         under_way = any(each.state == "pending" and each.due <= self._now for each in box.deliveries.values())

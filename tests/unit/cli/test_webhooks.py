@@ -126,6 +126,19 @@ def test_a_webhook_is_shown_removed_and_switched(run: Run, service: respx.MockRo
     assert [parse_body(request) for request in list_requests(patch)] == [{"state": "disabled"}, {"state": "active"}]
 
 
+def test_a_disabled_webhook_is_printed_with_what_it_holds_and_what_it_misses(
+    run: Run, service: respx.MockRouter
+) -> None:
+    held = {"due_now": 0, "held": 300, "in_flight": 0, "next_attempt_at": None}
+    service.patch(HOOK).respond(json={**examples.WEBHOOK, "state": "disabled", **held})
+
+    state, callbacks, events = run("webhooks", "disable", "wh_1").stderr.splitlines()
+
+    assert (state, callbacks) == (f"{examples.WEBHOOK_ID} is disabled.", "Callbacks: 300 held")
+    assert events.startswith("What happens until it is enabled is in `ringback events` only: no replay sends it.")
+    assert events.endswith(f"ringback webhooks pause {examples.WEBHOOK_ID}")
+
+
 @pytest.mark.parametrize(
     ("command", "path", "count"),
     [
