@@ -43,6 +43,8 @@ PROBE_INTERVAL_SECONDS: Final = 3600
 EXAMPLES: Final = max(20, settings().max_examples // 4)
 """Each is forty steps through the real store."""
 FAR_FUTURE: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
+SECONDS_MAX: Final = 9 * 86400
+"""Time passes until then, in steps of four days at most: a recovery removes what has ended fourteen days ago."""
 ANSWERS: Final = [204, 204, 500, 429, 404, 410, CONNECTION_REFUSED]
 
 
@@ -169,6 +171,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def receiver_changes(self, answers: int | str, data: st.DataObject) -> None:
         data.draw(st.sampled_from(list(self.boxes.values()))).answers = answers
 
+    @precondition(lambda self: self._now < SECONDS_MAX)
     @rule(seconds=st.sampled_from([1, 5, 31, 121, 601, 3601, 20 * 3600, 48 * 3600, HOURS_TO_SUSPENSION * 3600]))
     def time_passes(self, seconds: int) -> None:
         self.clock.advance(seconds)
