@@ -43,6 +43,8 @@ PROBE_INTERVAL_SECONDS: Final = 3600
 EXAMPLES: Final = max(20, settings().max_examples // 4)
 """Each is forty steps through the real store."""
 FAR_FUTURE: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
+SECONDS_MAX: Final = 9 * 86400
+"""Time passes until then, in steps of four days at most: a recovery removes what has ended fourteen days ago."""
 ANSWERS: Final = [204, 204, 500, 429, 404, 410, CONNECTION_REFUSED]
 
 
@@ -169,6 +171,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def receiver_changes(self, answers: int | str, data: st.DataObject) -> None:
         data.draw(st.sampled_from(list(self.boxes.values()))).answers = answers
 
+    @precondition(lambda self: self._now < SECONDS_MAX)
     @rule(seconds=st.sampled_from([1, 5, 31, 121, 601, 3601, 20 * 3600, 48 * 3600, HOURS_TO_SUSPENSION * 3600]))
     def time_passes(self, seconds: int) -> None:
         self.clock.advance(seconds)
@@ -276,11 +279,11 @@ class DeliveriesInStore(RuleBasedStateMachine):
 
     def _give_up_behind_pauses(self) -> None:
         for box in self.boxes.values():
-            for letter in [
-                each for each in box.deliveries.values() if each.state == "pending" and each.due <= self._now
-            ]:
+            pending = [each for each in box.deliveries.values() if each.state == "pending"]
+            due = [each for each in pending if each.due <= self._now]
+            for letter in pending if due and box.state == "disabled" else due:
                 if box.state == "disabled":
-                    letter.state = "cancelled"
+                    letter.state = "held"
                 elif self._now < box.paused_until and self._now - letter.created_at >= GIVE_UP:
                     self._give_up(box, letter)
 
@@ -334,7 +337,9 @@ class DeliveriesInStore(RuleBasedStateMachine):
             if letter.state == "leased":
                 letter.state = "pending"
             if letter.state == "held" and self._now - letter.created_at >= GIVE_UP:
-                self._give_up(box, letter)
+                letter.state = "dead"
+                if not letter.gap:
+                    box.lose(letter.seq)
         if box.state == "active":
             self._release(box)
         under_way = any(each.state == "pending" and each.due <= self._now for each in box.deliveries.values())

@@ -80,8 +80,9 @@ class WebhookChange(TypedDict, total=False):
     headers: Mapping[str, str]
     """All headers of its callbacks; {} removes them."""
     state: Literal["active", "disabled"]
+    """"disabled": no event matches the webhook, and its open deliveries are held until it is "active"."""
     paused: bool
-    """True holds deliveries until you send False."""
+    """True holds deliveries, those of new events, too, until you send False."""
 
 
 class RedeliveryOptions(TypedDict, total=False):

@@ -78,7 +78,8 @@ class WebhookMethods(ResourceClient):
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> webhook_models.ChangedWebhook:
         """Change the given members of a webhook.
 
-        A new URL, `state="active"` and `paused=False` make its pending deliveries due now.
+        A new URL, `state="active"` and `paused=False` make its pending deliveries due now. `state="disabled"` and `paused=True`
+        hold its open deliveries; only `paused=True` also holds those of events that happen meanwhile.
         """
         return await self._transport.fetch_model(
             webhook_models.ChangedWebhook,

@@ -30,7 +30,7 @@ class WebhookState(StrEnum):
     SUSPENDED = "suspended"
     """Failing for days: new deliveries are held until a probe succeeds."""
     DISABLED = "disabled"
-    """Switched off by its owner: no event matches."""
+    """Switched off by its owner: no event matches, and open deliveries are held until it is active again."""
 
 
 FAILING_STATES: Final = tuple(state for state in WebhookState if state is not WebhookState.DISABLED)

@@ -15,7 +15,7 @@ from ringback.domain.delivery import Delivery
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
@@ -368,10 +368,10 @@ class DeliveryLeasing:
         return permit
 
     async def _end_unsent(self, tx: Transaction, webhook_id: WebhookId, webhook: Webhook | None, *, limit: int) -> int:
-        """Cancel due deliveries of a webhook that is disabled or removed, or hold those of one that takes none now.
+        """Cancel due deliveries of a webhook that is removed, or hold those of one that takes none now.
 
-        It was active until its URL changed or its owner paused it. Return the number of deliveries.
+        It was active until its URL changed or its owner paused or disabled it. Return the number of deliveries.
         """
-        if webhook is None or webhook.state is WebhookState.DISABLED:
+        if webhook is None:
             return await tx.webhook_deliveries.cancel_open(webhook_id, now=tx.now(), limit=limit, only_due=True)
         return await tx.webhook_deliveries.hold_pending(webhook_id, limit=limit)

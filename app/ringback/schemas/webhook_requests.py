@@ -142,10 +142,14 @@ class ChangeWebhookBody(RequestBody):
     headers: Headers | None = Field(
         default=None, max_length=HEADERS_MAX, description="All headers of its callbacks; {} removes them."
     )
-    state: Literal["active", "disabled"] | None = None
+    state: Literal["active", "disabled"] | None = Field(
+        default=None,
+        description="`disabled`: no event matches the webhook, and its open deliveries are held until it is `active`.",
+    )
     paused: StrictBool | None = Field(
         default=None,
-        description="true holds deliveries until you send false. Held deliveries are still given up at their `give_up_at`.",
+        description="true holds deliveries, those of new events, too, until you send false. Held deliveries are still given up "
+        "at their `give_up_at`.",
     )
 
     @field_validator("*", mode="before")

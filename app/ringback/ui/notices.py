@@ -11,7 +11,7 @@ NOTICES: Final = {
     "webhook-tested": "A test is on its way. The first delivery below shows how it ends.",
     "webhook-verified": "The URL was challenged again. The line “Challenge” below says how it ended.",
     "webhook-enabled": "The webhook is active. Its held and waiting deliveries are due now.",
-    "webhook-disabled": "The webhook is disabled: no event matches it.",
+    "webhook-disabled": "The webhook is disabled: no event matches it, and its open deliveries are held.",
     "webhook-paused": "The webhook is paused: its deliveries are held until you resume it.",
     "webhook-resumed": "The webhook is resumed. Its held deliveries are sent now.",
     "webhook-removed": "The webhook is removed, and its open deliveries are cancelled.",

@@ -93,7 +93,7 @@ async def test_a_webhook_and_its_attempt_show_the_status_and_where_a_redirect_le
 # -- webhooks that change meanwhile -----------------------------------------------------------------------------------------
 
 
-async def test_due_deliveries_of_a_disabled_webhook_are_cancelled_and_not_sent(still: Engine) -> None:
+async def test_due_deliveries_of_a_disabled_webhook_are_held_and_not_sent(still: Engine) -> None:
     delivery = await make_due_delivery(still)
     webhook = await still.read_webhook(delivery.webhook_id)
     await still.store.write(
@@ -103,8 +103,8 @@ async def test_due_deliveries_of_a_disabled_webhook_are_cancelled_and_not_sent(s
 
     await still.make_dispatcher(mailman).run_once()
 
-    dropped = await still.read_delivery(delivery)
-    assert (dropped.state, dropped.finished_at, dropped.lease_token) == (DeliveryState.CANCELLED, START, None)
+    held = await still.read_delivery(delivery)
+    assert (held.state, held.finished_at, held.lease_token) == (DeliveryState.HELD, None, None)
     assert mailman.posts == []
 
 

@@ -241,6 +241,56 @@ async def test_a_paused_webhook_holds_its_deliveries_until_it_is_resumed(
     assert await deliver() == 2
 
 
+@pytest.mark.parametrize("seconds", [0, 20, 3600])
+async def test_a_disabled_webhook_holds_what_was_not_delivered_until_it_is_enabled_whenever_that_is(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, receiver: Receiver, deliver: Deliver, seconds: int
+) -> None:
+    """The dispatcher cancelled them one by one as they became due, so an enable after some seconds found none."""
+    webhook_id, events = await register_failing(service, alice, deliver)
+    receiver.status_code = 204
+
+    disabled = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "disabled"})).json()
+    service.clock.advance(seconds)
+    attempts_while_disabled = await deliver()
+    await service.run_janitor()
+    enabled = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "active"})).json()
+    await deliver()
+
+    assert (disabled["held"], disabled["due_now"], disabled["next_attempt_at"]) == (EVENTS, 0, None)
+    assert attempts_while_disabled == 0
+    assert (enabled["held"], enabled["due_now"]) == (0, EVENTS)
+    assert sorted(receiver.arrived) == sorted(events)
+
+
+async def test_what_happened_while_a_webhook_was_disabled_is_in_the_event_log_and_in_no_replay(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, receiver: Receiver, deliver: Deliver
+) -> None:
+    receiver.status_code = 204
+    path = f"/v1/webhooks/{(await alice.post('/v1/webhooks', json={'url': CALLBACK_URL})).json()['id']}"
+    await alice.patch(path, json={"state": "disabled"})
+    await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    await alice.patch(path, json={"state": "active"})
+    replayed = (await alice.post(f"{path}/replay", json={"since": "2020-01-01T00:00:00Z"})).json()["replayed"]
+
+    assert (replayed, await deliver()) == (0, 0)
+    assert len((await alice.get("/v1/events")).json()["events"]) == 1
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"state": "disabled"}], ids=["paused", "disabled"])
+async def test_deliveries_of_a_webhook_that_takes_none_count_as_held_and_not_as_due(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    """The change holds one batch, and the dispatcher the rest when they fall due: these counted as due now."""
+    monkeypatch.setattr("ringback.services.webhooks.webhook_updates.RELEASE_BATCH_SIZE", 1)
+    webhook_id = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    for _ in range(3):
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+
+    changed = (await alice.patch(f"/v1/webhooks/{webhook_id}", json=change)).json()
+
+    assert (changed["due_now"], changed["held"]) == (0, 3)
+
+
 async def test_a_pause_outlives_the_proof_of_a_new_url_and_a_suspension(
     service: ServiceUnderTest, alice: httpx.AsyncClient, receiver: Receiver, deliver: Deliver
 ) -> None:

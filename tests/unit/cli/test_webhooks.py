@@ -126,6 +126,38 @@ def test_a_webhook_is_shown_removed_and_switched(run: Run, service: respx.MockRo
     assert [parse_body(request) for request in list_requests(patch)] == [{"state": "disabled"}, {"state": "active"}]
 
 
+def test_a_disabled_webhook_is_printed_with_what_it_holds_and_what_it_misses(
+    run: Run, service: respx.MockRouter
+) -> None:
+    held = {"due_now": 0, "held": 300, "in_flight": 0, "next_attempt_at": None}
+    service.patch(HOOK).respond(json={**examples.WEBHOOK, "state": "disabled", **held})
+
+    state, callbacks, events = run("webhooks", "disable", "wh_1").stderr.splitlines()
+
+    assert (state, callbacks) == (f"{examples.WEBHOOK_ID} is disabled.", "Callbacks: 300 held")
+    assert events.startswith("What happens until it is enabled is in `ringback events` only: no replay sends it.")
+    assert events.endswith(f"ringback webhooks pause {examples.WEBHOOK_ID}")
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "count"),
+    [
+        (("webhooks", "replay", "wh_1"), f"{HOOK}/replay", "replayed"),
+        (("deliveries", "redeliver"), "/v1/deliveries/redeliver", "redelivered"),
+    ],
+    ids=["replay", "redeliver"],
+)
+def test_a_dry_run_says_that_its_callbacks_are_not_due_yet(
+    run: Run, service: respx.MockRouter, command: tuple[str, ...], path: str, count: str
+) -> None:
+    planned = {"due_now": 300, "held": 2, "in_flight": 0, "next_attempt_at": None}
+    service.post(path).respond(202, json={count: 300, **planned})
+
+    dry, real = run(*command, "--dry-run").stderr, run(*command).stderr
+
+    assert (dry, real) == ("Callbacks without --dry-run: 300 due now, 2 held\n", "Callbacks: 300 due now, 2 held\n")
+
+
 def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRouter) -> None:
     service.post(f"{HOOK}/test").respond(202, json={**examples.DELIVERY, "call_id": None})
 

@@ -183,6 +183,10 @@ async def change_webhook(
     Held deliveries are sent when the webhook becomes active or is resumed. A new URL, `"state": "active"` and `"paused": false`
     make its pending deliveries due now, whatever retry step they wait for. An operator changes only `state` and `paused` for
     another principal.
+
+    A disabled and a paused webhook both keep their open deliveries, as held, until their `give_up_at`. An event that happens
+    meanwhile gets a held delivery from a paused webhook, and none from a disabled one: no replay sends it. Removing a webhook
+    cancels its open deliveries.
     """
     if caller.operator is not None and body.model_fields_set - {"state", "paused"}:
         raise errors.Forbidden(

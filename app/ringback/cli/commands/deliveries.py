@@ -175,7 +175,7 @@ async def _redeliver_matching(client: RingbackClient, filters: RedeliveryOptions
 def _print_redelivery(redelivery: Redelivery, *, dry_run: bool) -> None:
     print_output(f"{'would be redelivered' if dry_run else 'redelivered'}: {redelivery.redelivered}")
     print_output(f"skipped: {redelivery.skipped}")
-    print_open_deliveries(redelivery)
+    print_open_deliveries(redelivery, dry_run=dry_run)
     if redelivery.cursor:
         print_message(f"There are more: add --cursor {redelivery.cursor}")
 

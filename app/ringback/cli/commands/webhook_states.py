@@ -17,13 +17,16 @@ def enable(webhook: WebhookName, *, options: OperatorOptions) -> None:
 
 @client_command()
 def disable(webhook: WebhookName, *, options: OperatorOptions) -> None:
-    """Disable a webhook. It receives no callbacks until it is enabled."""
+    """Disable a webhook, and hold its undelivered callbacks until it is enabled. What happens meanwhile gets no callback.
+
+    `pause` holds the callbacks of what happens meanwhile, too. `remove` cancels undelivered callbacks.
+    """
     _change(webhook, options, {"state": "disabled"})
 
 
 @client_command()
 def pause(webhook: WebhookName, *, options: OperatorOptions) -> None:
-    """Hold a webhook's callbacks until it is resumed. They are still given up at their age."""
+    """Hold a webhook's callbacks until it is resumed, those of new events, too. They are still given up at their age."""
     _change(webhook, options, {"paused": True})
 
 
@@ -40,12 +43,16 @@ def _change(webhook: str, options: OperatorOptions, change: WebhookChange) -> No
 
 def _print_state(webhook: ChangedWebhook) -> None:
     print_message(f"{webhook.id} is {webhook.state}{' and paused' if webhook.paused_at else ''}.")
-    if webhook.state != "disabled":
-        print_open_deliveries(webhook)
+    print_open_deliveries(webhook)
+    if webhook.state == "disabled":
+        print_message(
+            "What happens until it is enabled is in `ringback events` only: no replay sends it. To hold these callbacks, too, "
+            f"pause the webhook: ringback webhooks pause {webhook.id}"
+        )
 
 
-def print_open_deliveries(deliveries: OpenDeliveries) -> None:
-    """For example: Callbacks: 3 due now, 2 held, next attempt 14:02:11 UTC."""
+def print_open_deliveries(deliveries: OpenDeliveries, *, dry_run: bool = False) -> None:
+    """For example: Callbacks: 3 due now, 2 held, next attempt 14:02:11 UTC. Those of a dry run are not due yet."""
     parts: list[str] = []
     if deliveries.due_now:
         parts.append(f"{deliveries.due_now} due now")
@@ -55,4 +62,5 @@ def print_open_deliveries(deliveries: OpenDeliveries) -> None:
         parts.append(f"{deliveries.held} held")
     if deliveries.next_attempt_at is not None:
         parts.append(f"next attempt {deliveries.next_attempt_at.astimezone(UTC):%H:%M:%S} UTC")
-    print_message(f"Callbacks: {', '.join(parts) or 'none is waiting'}")
+    subject = "Callbacks without --dry-run" if dry_run else "Callbacks"
+    print_message(f"{subject}: {', '.join(parts) or 'none is waiting'}")

@@ -321,7 +321,7 @@ def replay(
 def _print_replay(replay: Replay, *, dry_run: bool) -> None:
     print_output(f"{'would be replayed' if dry_run else 'replayed'}: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
-    print_open_deliveries(replay)
+    print_open_deliveries(replay, dry_run=dry_run)
     if replay.more:
         next_step = f"add --cursor {replay.cursor}" if replay.cursor else "run the command again"
         print_message(f"There are more events: {next_step}.")

@@ -56,7 +56,8 @@ class SyncWebhookMethods(SyncMethods):
     def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> webhook_models.ChangedWebhook:
         """Change the given members of a webhook.
 
-        A new URL, `state="active"` and `paused=False` make its pending deliveries due now.
+        A new URL, `state="active"` and `paused=False` make its pending deliveries due now. `state="disabled"` and `paused=True`
+        hold its open deliveries; only `paused=True` also holds those of events that happen meanwhile.
         """
         return self._loop_thread.run(self._client.change_webhook(webhook_id, **change))
 

@@ -104,19 +104,27 @@ class AttemptScheduler:
     async def preview(self, tx: Transaction, webhook: Webhook, *, added: int) -> OpenDeliveries:
         """The open deliveries as a request would leave them that adds so many. Changes nothing and schedules nothing."""
         counts = await tx.webhook_deliveries.count_open(webhook.id, now=END_OF_TIME, limit=DUE_NOW_MAX)
-        is_sent = _accepts_attempts(webhook)
+        is_sent, pending = _accepts_attempts(webhook), counts.due + added
         return OpenDeliveries(
-            due_now=counts.due + (added if is_sent else 0),
-            held=counts.held + (0 if is_sent else added),
+            due_now=pending if is_sent else 0,
+            held=counts.held + (0 if is_sent else pending),
             in_flight=counts.leased,
             next_attempt_at=None,
         )
 
     async def describe(self, tx: Transaction, webhook: Webhook) -> OpenDeliveries:
-        """The open deliveries as they are. Changes nothing."""
-        counts = await tx.webhook_deliveries.count_open(webhook.id, now=tx.now(), limit=DUE_NOW_MAX)
+        """The open deliveries as they are. Changes nothing.
+
+        Pending ones of a webhook that accepts no attempts count as held: the dispatcher holds them when they are due.
+        """
+        is_sent = _accepts_attempts(webhook)
+        now = tx.now() if is_sent else END_OF_TIME
+        counts = await tx.webhook_deliveries.count_open(webhook.id, now=now, limit=DUE_NOW_MAX)
+        if not is_sent:
+            held = counts.held + counts.due
+            return OpenDeliveries(due_now=0, held=held, in_flight=counts.leased, next_attempt_at=None)
         next_attempt_at = None
-        if counts.first_due_at is not None and _accepts_attempts(webhook):
+        if counts.first_due_at is not None:
             next_attempt_at = max(tx.now(), counts.first_due_at, await self.find_pause_end(tx, webhook) or tx.now())
         return OpenDeliveries(
             due_now=counts.due, held=counts.held, in_flight=counts.leased, next_attempt_at=next_attempt_at

@@ -40,6 +40,7 @@ async def update_webhook(
 ) -> UpdatedWebhook:
     """Store the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.
 
+    Disabling a webhook also holds them, so that an enable finds all of them, however much later it comes.
     Deliveries that wait for a later attempt are due at once with a new URL, secret or header, or if `requests_attempts`.
 
     The caller holds the lock of the webhook's row. Under the lock of its log, a call that ends meanwhile has inserted its
@@ -56,7 +57,7 @@ async def update_webhook(
     if is_released and updated.state is WebhookState.ACTIVE and not updated.holds_deliveries():
         await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         tx.notify(DELIVERY_DUE_TOPIC)
-    if updated.paused_at is not None and previous.paused_at is None:
+    if _is_stopped(updated) and not _is_stopped(previous):
         await tx.webhook_deliveries.hold_pending(updated.id, limit=RELEASE_BATCH_SIZE)  # the dispatcher holds the rest
     scheduled = None
     if requests_attempts or is_released or _reach(updated) != _reach(previous):
@@ -85,6 +86,11 @@ async def remove_webhook_batch(tx: Transaction, webhook: Webhook) -> bool:
         disabled = replace(with_state(webhook, WebhookState.DISABLED), updated_at=tx.now())
         await tx.webhooks.update(disabled, WebhookPart.STATE)
     return False
+
+
+def _is_stopped(webhook: Webhook) -> bool:
+    """Whether the owner has paused or disabled the webhook."""
+    return webhook.paused_at is not None or webhook.state is WebhookState.DISABLED
 
 
 def _reach(webhook: Webhook) -> tuple[object, ...]:
