@@ -234,5 +234,8 @@ def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
             return f"'{call.upstream}' cannot be reached now ({problem}); if that lasts, the call ends as rejected"
         case "idle" | "connecting":
             return f"'{call.upstream}' is being started or connected; the call waits for it"
+        case _ if call.runs == 0 and call.progress is not None and call.progress.message:
+            # No tool has reported it: the runner says what the call waits for before it is sent.
+            return call.progress.message.removesuffix(".")
         case _:
             return "The call waits in the queue for its turn"

@@ -16,6 +16,7 @@
         │      ├──▶ call_session        requests of one call, and its log messages
         │      └──▶ principal_sessions  a session for each principal
         ├──▶ child_monitor       replaces a frozen child process
+        ├──▶ silence_monitor     notices that an upstream over HTTP does not respond
         ├──▶ login_gate          waits for a login of the owner of the credentials, and notices another one
         ├──▶ running_calls       counts the calls that run on it
         └──▶ catalog             cached lists, and the check of arguments before a call

@@ -51,6 +51,7 @@ from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import PredictDriverName
 from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.session_starter import SessionStarter
+from ringback.upstreams.silence_monitor import SilenceMonitor
 from ringback.upstreams.transports.child_process import ChildProcess
 
 log = logging.getLogger(__name__)
@@ -231,6 +232,8 @@ class UpstreamConnection:
                 await self._login_gate.require_open()  # may find another login, which replaces this connection
                 await changed.wait()
             return session
+        if effective_timeout_seconds >= self._connect_timeout_seconds:
+            self._status.record_slow_attempt()
         raise self._status.make_error(effective_timeout_seconds)
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
@@ -335,6 +338,8 @@ class UpstreamConnection:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True
                 async with anyio.create_task_group() as followers:
+                    if session.child is None:
+                        followers.start_soon(self._make_silence_monitor(session).run)
                     followers.start_soon(self.lists.refresher.follow_session, session)
                     followers.start_soon(self.lists.refresher.refresh_changed_listings)
                     task_status.started(session)
@@ -358,9 +363,22 @@ class UpstreamConnection:
             on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
         )
 
+    def _make_silence_monitor(self, session: UpstreamSession) -> SilenceMonitor:
+        return SilenceMonitor(
+            session,
+            clock=self._clock,
+            has_calls=lambda: len(self._running_calls) > 0,
+            count_received=lambda: sum(each.received_count for each in self._starter.open_sessions),
+            on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
+        )
+
     def _apply_liveness(self, session: UpstreamSession, liveness: Liveness) -> None:
         """Ignores an older session that drains: it says nothing about the shared one."""
         if session is self._shared_session and self._status.is_connected:
-            self._status.set_state(
-                ConnectionState.READY if liveness is Liveness.ALIVE else ConnectionState.UNRESPONSIVE
+            responds = liveness is Liveness.ALIVE
+            log.log(
+                logging.INFO if responds else logging.WARNING,
+                "upstream.responds_again" if responds else "upstream.unresponsive",
+                extra={"upstream": self.config.name},
             )
+            self._status.set_state(ConnectionState.READY if responds else ConnectionState.UNRESPONSIVE)

@@ -40,8 +40,10 @@ _PROBLEM_ADVICE: Final = {
     ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
     ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
     ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
-    ConnectionProblem.LOST: "Run it by hand to see why it ends.",
-    ConnectionProblem.TIMEOUT: "Run it by hand to see why it does not respond.",
+    ConnectionProblem.LOST: "See its log, or run its command by hand, to see why it ends.",
+    ConnectionProblem.TIMEOUT: (
+        "Check the 'url' and see the log of its server, or run its command by hand, to see why it does not respond."
+    ),
     ConnectionProblem.HANDSHAKE: (
         "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server."
     ),

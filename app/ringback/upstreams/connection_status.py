@@ -20,7 +20,7 @@ class ConnectionState(StrEnum):
     CONNECTING = "connecting"
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
-    """Connected, but the child does not respond; a call may occupy it. Calls are still sent to it."""
+    """Connected, but the upstream does not respond; a call may occupy it. Calls are still sent to it."""
     FAILING = "failing"
 
 
@@ -67,6 +67,11 @@ class ConnectionStatus:
         log.log(level, "upstream.failing", extra={"upstream": self._upstream, "problem": str(problem)})
         self.problem = problem
         self.set_state(ConnectionState.FAILING)
+
+    def record_slow_attempt(self) -> None:
+        """Show that the first attempt fails for those who have waited for it. It goes on, and may succeed."""
+        if self.state is ConnectionState.CONNECTING:
+            self.record_failure(ConnectionProblem.TIMEOUT)
 
     def make_error(self, waited_seconds: float) -> UpstreamUnreachable:
         """The error of a request that has waited this long for a session."""

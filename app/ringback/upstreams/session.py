@@ -65,6 +65,7 @@ CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
 _CALL_METHOD: Final = "tools/call"
+_LIST_METHOD: Final = "tools/list"
 _INTERRUPTED: Final = "Ringback ended the connection to the upstream. The tool may have run."
 _PING_METHOD: Final = "ping"
 """Belongs to what runs in the session already: it shows that an answer has arrived, and whether a child still runs."""
@@ -133,6 +134,11 @@ class UpstreamSession:
         return self._session.protocol_version
 
     @property
+    def received_count(self) -> int:
+        """The messages of the upstream in this session: responses, notifications and its own requests."""
+        return self._dispatcher.received_count
+
+    @property
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
 
@@ -186,6 +192,10 @@ class UpstreamSession:
         if on_position is not None and (name := self.legacy_session.session_id) is not None:
             return await self.legacy_session.send_resumable_request(name, method, stamped, options, on_position)
         return await self._send_raw(method, stamped, options)
+
+    async def send_probe(self) -> None:
+        """Send a request that a server answers at once; raises `RequestFailed`. MCP 2026-07-28 has no ping."""
+        await self.send_request(_LIST_METHOD if self.protocol.is_modern else _PING_METHOD, {})
 
     def receive_log_messages(self, on_message: OnLogMessage, *, is_dedicated: bool) -> AbstractContextManager[None]:
         """Receive log messages of the request made in this block, or of the whole session if it is dedicated."""

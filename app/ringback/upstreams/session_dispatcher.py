@@ -96,6 +96,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         """The requests whose responses wait for their readers, over HTTP."""
         self._unawaited_responses = UnawaitedResponses()
         self.ended = anyio.Event()
+        self.received_count = 0
+        """The messages of the upstream so far."""
         self.streams: dict[str, ReceivedStream] = {}
         """By the id of the request that opened the stream; for legacy, by task id."""
         self.on_event_types_changed: Callable[[], None] = _ignore_change
@@ -117,6 +119,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            self.received_count += 1
             if self._take_notification(method, params):
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
@@ -124,6 +127,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         async def handle(
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
+            self.received_count += 1
             if method == ELICITATION_METHOD:
                 return await self._handle_elicitation(context, params or {})
             if (refusal := REFUSED_REQUESTS.get(method)) is not None:
@@ -195,6 +199,7 @@ class SessionDispatcher(JSONRPCDispatcher):
             await self._notify_cancelled(request_id)
             raise
         if (message := get_message(response)) is not None:
+            self.received_count += 1
             result = _get_result(message)
         else:
             async with direct.hold_response(request_id, response):
@@ -210,6 +215,7 @@ class SessionDispatcher(JSONRPCDispatcher):
 
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
         if request_id is not None and self._shows_response(outcome):
+            self.received_count += 1
             self.elicitation_router.note_response(request_id)
         large_results = self._large_results.pop_result(request_id)
         super()._resolve_pending(request_id, outcome if large_results is None else large_results)

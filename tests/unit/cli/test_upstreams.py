@@ -51,6 +51,7 @@ def test_a_restart_prints_what_ran_and_how_to_see_its_end(run: Run, service: res
 
     assert shown.stdout == (
         "git is restarted on the node that answered. Running on it: 1 call. "
+        "Calls that wait for its response end as unknown, unless they can be resumed. "
         "See how they ended: ringback calls list --upstream git\n"
     )
     assert json.loads(as_json.stdout) == {"name": "git", "connections": 1, "calls": 1}

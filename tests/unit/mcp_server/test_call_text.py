@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion, unknown_completion
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server.call_text import describe_call, get_pending_step, render_pending_text
@@ -43,6 +43,16 @@ def test_a_pending_text_says_why_the_tool_has_not_started(upstream: UpstreamInfo
     assert "it is queued already" in text
     assert call.id in text
     assert "runs" not in text
+
+
+def test_a_pending_text_says_when_a_call_that_was_refused_with_429_is_sent_again() -> None:
+    message = "The upstream takes no more requests now (HTTP 429). The call is sent again at 2026-11-20T17:00:30Z."
+    call = make_call(dispatched_at=None, progress=Progress(progress=0.0, message=message))
+
+    text = render_pending_text(call, make_info("ready"))
+
+    assert f"has not started. {message.removesuffix('.')} (call_id" in text
+    assert "waits in the queue" not in text
 
 
 def test_a_pending_text_says_that_a_dispatched_tool_runs() -> None:

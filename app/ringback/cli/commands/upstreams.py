@@ -40,7 +40,9 @@ app.command()(logout)
 def upstreams(context: typer.Context, *, options: PrintOptions) -> None:
     """List the MCP servers behind the service, and how each is doing.
 
-    With several nodes, states and calls in flight are those of the node that answers.
+    With several nodes, states and calls in flight are those of the node that answers. The column driver
+    says how a call that starts now runs. After a restart of Ringback it goes on as a task of the upstream (task, legacy_task)
+    or over a stream, if the upstream can resume it (stream). Over one request (plain, mrtr) it ends as unknown.
     """
     if context.invoked_subcommand is not None:
         return
@@ -100,6 +102,7 @@ def _print_restarted(restarted: UpstreamRestart) -> None:
     calls = f"{restarted.calls} {'call' if restarted.calls == 1 else 'calls'}"
     print_output(
         f"{restarted.name} is restarted on the node that answered. Running on it: {calls}. "
+        "Calls that wait for its response end as unknown, unless they can be resumed. "
         f"See how they ended: ringback calls list --upstream {restarted.name}"
     )
 

@@ -1,0 +1,114 @@
+"""HTTP upstreams that accept requests and answer none: they are shown, and none of their calls ends because of that."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ringback.domain.call_outcome import CallOutcome
+from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.clock import FastForwardClock
+from tests.support.upstreams import (
+    App,
+    ControlledUpstream,
+    Receive,
+    Scope,
+    Send,
+    make_http_config,
+    make_legacy_app,
+    open_upstreams,
+    run_upstream_call,
+    serving,
+    wait_for_state,
+    wait_until_true,
+)
+
+
+@dataclass
+class FreezingApp:
+    """An app whose server reads no request while it is frozen."""
+
+    app: App
+    runs: asyncio.Event = field(default_factory=asyncio.Event)
+    posts: int = 0
+    """Requests that have arrived since the app was made."""
+
+    def __post_init__(self) -> None:
+        self.runs.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.posts += scope.get("method") == "POST"
+        if scope["type"] == "http":
+            await self.runs.wait()
+        await self.app(scope, receive, send)
+
+
+def get_info(upstreams: UpstreamRegistry) -> Any:
+    (info,) = upstreams.tool_catalog.list_upstreams()
+    return info
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def make_app(upstream: ControlledUpstream, era: str) -> FreezingApp:
+    app = upstream.app()
+    return FreezingApp(app if era == "modern" else make_legacy_app(app))
+
+
+async def test_a_frozen_http_upstream_is_shown_as_unresponsive_until_it_answers_and_its_call_goes_on(era: str) -> None:
+    """It was shown as ready until the deadlines of its calls, 7 days by default."""
+    upstream = ControlledUpstream()
+    app = make_app(upstream, era)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url), clock=FastForwardClock()) as known:
+        call = asyncio.create_task(run_upstream_call(known, "hold"))
+        await upstream.wait_until_held(1)
+        app.runs.clear()
+        await wait_for_state(known, "unresponsive")
+        shown = get_info(known)
+        app.runs.set()
+        await wait_for_state(known, "ready")
+        recovered = get_info(known)
+        upstream.release.set()
+        ending = await call
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert (shown.last_error, shown.calls_in_flight) == ("unresponsive", 1)
+    assert "ringback calls list --upstream stage" in shown.advice
+    assert recovered.last_error is None
+
+
+async def test_an_http_upstream_whose_tool_is_silent_and_that_answers_probes_stays_ready(era: str) -> None:
+    upstream = ControlledUpstream()
+    app = make_app(upstream, era)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url), clock=FastForwardClock()) as known:
+        call = asyncio.create_task(run_upstream_call(known, "hold"))
+        await upstream.wait_until_held(1)
+        before = app.posts
+        await wait_until_true(lambda: app.posts >= before + 3)
+        shown = get_info(known)
+        upstream.release.set()
+        await call
+
+    assert (shown.state, shown.last_error) == ("ready", None)
+
+
+async def test_a_first_connection_that_gets_no_answer_is_shown_as_failing_once_a_call_is_refused_for_it() -> None:
+    """It was shown as connecting, without an error, for two minutes."""
+    app = make_app(ControlledUpstream(), "modern")
+    app.runs.clear()
+    async with serving(app) as server, open_upstreams(make_http_config(server.url), patience_seconds=0.2) as known:
+        with pytest.raises(UpstreamUnreachable):
+            await run_upstream_call(known, "echo")
+        shown = get_info(known)
+        app.runs.set()
+        await wait_for_state(known, "ready")
+        recovered = get_info(known)
+
+    assert (shown.state, shown.last_error) == ("failing", "no_answer_in_time")
+    assert "'url'" in shown.advice
+    assert recovered.last_error is None
