@@ -163,7 +163,7 @@ class CurrentEventDemands(Protocol):
         ...
 
     async def list_different(self, *, now: datetime) -> Sequence[EventDemand]:
-        """One of the current demands with each name and topic, whoever has it."""
+        """One of the current demands with each name and topic, of any principal."""
         ...
 
     async def list_of_upstream(self, upstream: str, principal: Principal, *, now: datetime) -> Sequence[DemandedTopic]:

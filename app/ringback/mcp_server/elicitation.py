@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
-STORE_PATIENCE_SECONDS: Final = 20.0
+STORE_WAIT_SECONDS: Final = 20.0
 """How long an answer waits for the store. An HTTP error in response to an answer ends all requests of a client on the SDK 1.x,
 which waits 30 s for the response."""
 _STORE_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)
@@ -106,7 +106,7 @@ async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, m
 
 async def _store_patiently(gateway: Gateway, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> None:
     """Store answers. While the store is away they wait here: no SDK sends an answer again."""
-    until = gateway.clock.monotonic() + STORE_PATIENCE_SECONDS
+    until = gateway.clock.monotonic() + STORE_WAIT_SECONDS
     for failures in count(1):
         try:
             await gateway.input_answers.answer_input(caller, call_id, responses)

@@ -103,6 +103,11 @@ def names_unknown_session(request: httpx2.Request, response: httpx2.Response, bo
     return code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE} and is_about_session is not None
 
 
+def doubts_session(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """By the specification, 404 says that the session has ended, also if the body is the answer to the request."""
+    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
+
+
 def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
     """Whether the server refuses a request, unread, because it is not of a protocol version that the server has now.
 

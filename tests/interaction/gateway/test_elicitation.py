@@ -97,14 +97,20 @@ async def test_an_input_request_that_its_client_cannot_answer_stays_open_for_oth
     assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
 
 
-async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_sent_again(
-    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An answer to a question of another node, or of an earlier process, is in no memory here."""
+async def start_call_and_answer(gate: GatewayHarness) -> tuple[str, Json]:
+    """The id of a call that asks, and an answer to it that the question's client of 2025-11-25 would post."""
     question = await start_asking_call(await gate.make_modern_client())
     call_id = question["_meta"]["ringback/callId"]
     (key,) = (await gate.request_rest("GET", f"/v1/calls/{call_id}")).json()["input_requests"]
     answer = {"jsonrpc": "2.0", "id": f"elicit:{call_id}:{key}:00", "result": BLUE_ANSWER}
+    return call_id, answer
+
+
+async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_sent_again(
+    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer to a question of another node, or of an earlier process, is in no memory here."""
+    call_id, answer = await start_call_and_answer(gate)
 
     async def fail(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("The database cannot be reached.")
@@ -112,7 +118,7 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_sent_again(
     async with gate.open_legacy_session() as session:
         with monkeypatch.context() as outage:
             outage.setattr(InputAnswers, "answer_input", fail)
-            outage.setattr(elicitation, "STORE_PATIENCE_SECONDS", 0.0)
+            outage.setattr(elicitation, "STORE_WAIT_SECONDS", 0.0)
             refused = await session.http.post(session.url, json=answer, headers=session.headers)
         stored = await session.http.post(session.url, json=answer, headers=session.headers)
     assert (refused.status_code, stored.status_code) == (503, 202)
@@ -123,10 +129,7 @@ async def test_an_answer_is_stored_when_the_store_is_back(
     gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No SDK sends an answer again, and an HTTP error in response to one ends all requests of a client on the SDK 1.x."""
-    question = await start_asking_call(await gate.make_modern_client())
-    call_id = question["_meta"]["ringback/callId"]
-    (key,) = (await gate.request_rest("GET", f"/v1/calls/{call_id}")).json()["input_requests"]
-    answer = {"jsonrpc": "2.0", "id": f"elicit:{call_id}:{key}:00", "result": BLUE_ANSWER}
+    call_id, answer = await start_call_and_answer(gate)
     answer_input, attempts = InputAnswers.answer_input, list[str]()
 
     async def fail_twice(answers: InputAnswers, caller: Caller, asked_id: str, responses: Json) -> InputAnswer:

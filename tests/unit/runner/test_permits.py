@@ -61,6 +61,18 @@ def pause(permit: CallPermit, over: asyncio.Event, then: Callable[[], None] = la
     return asyncio.create_task(wait())
 
 
+async def wait_for_permit_behind_another_call() -> tuple[Node, CallPermit, asyncio.Task[None], CallPermit]:
+    """A node of one place, the permit and the task of a call whose pause is over, and that of a call which has the place."""
+    node, over = Node(capacity=1), asyncio.Event()
+    permit = node.start_call()
+    waiting = pause(permit, over)
+    await run_steps()
+    other = node.start_call(BOB)
+    over.set()
+    await run_steps()
+    return node, permit, waiting, other
+
+
 async def test_a_call_that_waits_leaves_its_permit_to_another_and_returns_when_that_one_has_ended() -> None:
     node, over = Node(capacity=1), asyncio.Event()
     waiting = pause(node.start_call(), over)
@@ -115,13 +127,7 @@ async def test_the_queued_calls_of_a_principal_are_held_while_a_quarter_of_the_p
 
 @pytest.mark.parametrize("cancels_first", [True, False])
 async def test_a_call_that_ends_while_it_waits_for_a_permit_takes_none(*, cancels_first: bool) -> None:
-    node, over = Node(capacity=1), asyncio.Event()
-    permit = node.start_call()
-    waiting = pause(permit, over)
-    await run_steps()
-    other = node.start_call(BOB)
-    over.set()
-    await run_steps()
+    node, permit, waiting, other = await wait_for_permit_behind_another_call()
 
     for step in (waiting.cancel, other.release) if cancels_first else (other.release, waiting.cancel):
         step()
@@ -133,13 +139,7 @@ async def test_a_call_that_ends_while_it_waits_for_a_permit_takes_none(*, cancel
 
 async def test_the_runner_learns_of_a_permit_that_a_call_gets_in_the_moment_of_its_end() -> None:
     """It did not: the next queued call began with the next poll, up to 5 s later."""
-    node, over = Node(capacity=1), asyncio.Event()
-    permit = node.start_call()
-    sending = pause(permit, over)
-    await run_steps()
-    other = node.start_call(BOB)
-    over.set()
-    await run_steps()
+    node, permit, sending, other = await wait_for_permit_behind_another_call()
     permit.release()
     other.release()
     returned = node.returned

@@ -31,6 +31,7 @@ from ringback.protocol.http_failures import (
     REFUSAL_BYTES_MAX,
     SESSION_DOUBTED,
     WRITE_TIMEOUT_SECONDS,
+    doubts_session,
     error_response,
     find_refusal,
     invalid_response_code,
@@ -276,7 +277,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             case JSONRPCError():
                 if (refusal := find_refusal(request, response, method, body)) is not None:
                     return refusal
-                doubts = _doubts_session(request, response)
+                doubts = doubts_session(request, response)
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
@@ -317,11 +318,6 @@ async def _find_rejection(request: httpx2.Request, response: httpx2.Response, me
         return None
     body = await read_bounded(response, REFUSAL_BYTES_MAX)
     return None if body is None else find_refusal(request, response, method, body)
-
-
-def _doubts_session(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """By the specification, 404 says that the session has ended, also if the body is the answer to the request."""
-    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
