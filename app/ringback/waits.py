@@ -132,13 +132,14 @@ class LateHelper:
     __slots__ = ("_context", "_run", "_task")
 
     def __init__(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._run = run
+        self._run: Callable[[], Coroutine[Any, Any, None]] | None = run
+        """None after the block."""
         self._context = copy_context()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the helper, unless it was started before. Only within the block."""
-        if self._task is None:
+        if self._task is None and self._run is not None:
             self._task = asyncio.create_task(self._run(), context=self._context)
 
     async def __aenter__(self) -> Self:
@@ -147,9 +148,13 @@ class LateHelper:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the helper. Raises what it raised, unless the block raises."""
-        if self._task is None:
+        """End the helper. Raises what it raised, unless the block raises.
+
+        Task and function are not kept, because what they use may refer to this helper.
+        """
+        task, self._task, self._run = self._task, None, None
+        if task is None:
             return
-        await end_tasks([self._task])
-        if error is None and not self._task.cancelled():
-            self._task.result()
+        await end_tasks([task])
+        if error is None and not task.cancelled():
+            task.result()

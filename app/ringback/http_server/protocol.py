@@ -10,6 +10,8 @@ the connection is closed after the earlier response.
 """
 
 import asyncio
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -222,7 +224,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Not at once if many requests arrive together (`loop_turns`)."""
-        cycle.scope.setdefault("state", {})[IS_CONNECTED] = lambda: not cycle.disconnected
+        cycle.scope.setdefault("state", {})[IS_CONNECTED] = _connection_check(cycle)
         start = partial(super()._start_asgi_task, cycle, app)
         self._connection_limiter.run_in_turn(
             self.peer, cycle.scope["method"], lambda: False if cycle.disconnected else start()
@@ -349,3 +351,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         self._counting_transport.abort()
+
+
+def _connection_check(cycle: RequestResponseCycle) -> Callable[[], bool]:
+    """Whether the client of the request is still connected.
+
+    The scope keeps the function, and the request keeps its scope. With a strong reference back, each request and its body would
+    stay in memory until the garbage collector runs: after a hundred requests of a megabyte these were 100 MB (measured).
+    """
+    reference = weakref.ref(cycle)
+
+    def is_connected() -> bool:
+        request = reference()
+        return request is not None and not request.disconnected
+
+    return is_connected

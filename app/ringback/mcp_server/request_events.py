@@ -82,7 +82,9 @@ class RequestEvents:
         await self._write(b"", is_last=True)
 
     def stop_attending(self) -> None:
-        for task in self._attendants:
+        """The tasks are not kept: each would keep, with its cancellation, this response and the whole request."""
+        attendants, self._attendants = self._attendants, []
+        for task in attendants:
             task.cancel()
 
     async def _keep_open(self) -> None:

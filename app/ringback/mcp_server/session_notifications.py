@@ -96,6 +96,8 @@ class _PublisherTask:
             await publisher()
         except Exception:  # an error must not affect other work: no client relies on these notifications
             log.exception("session.not_notified")
+        finally:
+            self._task = None  # a cancelled task keeps the frame of this method
 
 
 def get_connection(context: RequestContext) -> Connection:

@@ -11,7 +11,6 @@ The call continues in every case.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -22,7 +21,7 @@ from ringback.domain.call_outcome import CallOutcome, failed_completion, is_own_
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_waits import awaits_login
-from ringback.domain.upstreams import PendingForm, UpstreamNotification
+from ringback.domain.upstreams import PendingForm
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import render_failure_advice
 from ringback.mcp_server.cancellation import mark_call_unattended
@@ -34,7 +33,7 @@ from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, get_log_level
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
-from ringback.mcp_server.wait_windows import WaitWindow
+from ringback.mcp_server.wait_windows import WaitDeadline, WaitWindow
 from ringback.services.calls.attended_waits import AttendedWait
 from ringback.services.limits.unread_responses import PARSED_COPIES, has_memory_for
 from ringback.waits import LateHelper
@@ -78,13 +77,19 @@ class ToolCallResponder:
             event_sources=self._event_sources,
         )
         log_level = get_log_level(context)
-        helper = LateHelper(lambda: self._relay_until_disconnect(context, call, wait.progress_relay, notifications))
+        relay = LateHelper(lambda: wait.progress_relay.relay_notifications(notifications))
+        disconnect_watch = LateHelper(lambda: self._mark_at_disconnect(context, call))
+
+        def start_helpers() -> None:
+            relay.start()
+            disconnect_watch.start()
+
         with self._gateway.call_notifications.subscribe_call(
-            call.id, log_level=log_level, on_notification=helper.start
+            call.id, log_level=log_level, on_notification=start_helpers
         ) as notifications:
-            async with helper:
+            async with relay, disconnect_watch:
                 # With the first notification, or soon: a call that ends before both needs no helper.
-                timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, helper.start)
+                timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, start_helpers)
                 try:
                     return await wait.wait_for_response(call)
                 except StoreUnavailable:  # it would say that nothing was started
@@ -92,17 +97,9 @@ class ToolCallResponder:
                 finally:
                     timer.cancel()
 
-    async def _relay_until_disconnect(
-        self,
-        context: RequestContext,
-        call: Call,
-        progress_relay: ProgressRelay,
-        notifications: AsyncIterator[UpstreamNotification],
-    ) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(progress_relay.relay_notifications(notifications))
-            await context.request_closed.wait()
-            await mark_call_unattended(self._gateway, context, call.id)
+    async def _mark_at_disconnect(self, context: RequestContext, call: Call) -> None:
+        await context.request_closed.wait()
+        await mark_call_unattended(self._gateway, context, call.id)
 
 
 class _ResponseWait:
@@ -122,17 +119,16 @@ class _ResponseWait:
         self._attended = attended
         self._event_sources = event_sources
         self._task_responder = task_responder
-        self._window = window
         self._elicitation = elicitation
-        self._deadline = self._deadline_max = 0.0
+        self._deadline = WaitDeadline(window, gateway.clock)
         self._login_shown = context.is_modern and answers_login(context)
         """Whether the client has answered the request to sign in. The answer only says that its user has read the request."""
         self._unannounced_login: Call | None = None
         """The call when a legacy client got the request to sign in; None after the notification that it is done."""
-        self.progress_relay = ProgressRelay(context, on_progress_sent=self._extend_deadline)
+        self.progress_relay = ProgressRelay(context, on_progress_sent=self._deadline.extend)
 
     async def wait_for_response(self, call: Call) -> Result:
-        self._reset_deadline()
+        self._deadline.reset()
         while True:
             call, stored_result = await self._wait_for_change(call)
             if self._task_responder is not None and is_upstream_task(call):
@@ -172,7 +168,7 @@ class _ResponseWait:
             return None
         if awaits_login(call):
             self._login_shown, self._unannounced_login = True, call
-        self._reset_deadline()
+        self._deadline.reset()
         current = await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
         await self._announce_login(current)
         return current
@@ -181,7 +177,7 @@ class _ResponseWait:
         """The call after its status changes or the poll interval passes; at once when it requests input."""
         if call.status is CallStatus.INPUT_REQUIRED and not self._waits_for_login(call):
             return call, None
-        timeout_seconds = min(max(self._deadline - self._gateway.clock.monotonic(), 0.0), STORED_PROGRESS_POLL_SECONDS)
+        timeout_seconds = min(self._deadline.count_seconds_left(), STORED_PROGRESS_POLL_SECONDS)
         current, stored_result = await self._gateway.calls.wait_for_call(
             self._context.caller, call, wait_seconds=timeout_seconds, until_final=False
         )
@@ -207,17 +203,8 @@ class _ResponseWait:
         """Whether nothing but a login is open, which the client has shown to its user."""
         return self._login_shown and set(call.input_requests) == {LOGIN_REQUEST_KEY}
 
-    def _reset_deadline(self) -> None:
-        now = self._gateway.clock.monotonic()
-        self._deadline, self._deadline_max = now + self._window.seconds, now + self._window.seconds_max
-
-    def _extend_deadline(self) -> None:
-        """Begin the window anew, up to its maximum: progress was sent to a client that may wait longer then."""
-        extended = self._gateway.clock.monotonic() + self._window.seconds
-        self._deadline = max(self._deadline, min(extended, self._deadline_max))
-
     def _is_deadline_passed(self) -> bool:
-        return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
+        return self._gateway.lifecycle.shutdown_event.is_set() or not self._deadline.count_seconds_left()
 
     async def _build_pending_result(self, call: Call) -> Result:
         upstreams = {info.name: info for info in self._gateway.catalog.list_upstreams(call.principal)}

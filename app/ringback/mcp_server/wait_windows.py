@@ -24,6 +24,7 @@ from typing import Final
 
 import anyio
 
+from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server.call_options import read_client_session_id
@@ -45,6 +46,29 @@ class WaitWindow:
     seconds: float
     seconds_max: float
     """The longest time that progress extends the window to; the same as `seconds` if it does not."""
+
+
+class WaitDeadline:
+    """The end of one wait in its window."""
+
+    def __init__(self, window: WaitWindow, clock: Clock) -> None:
+        self._window = window
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the wait now."""
+        now = self._clock.monotonic()
+        self._ends_at, self._ends_at_max = now + self._window.seconds, now + self._window.seconds_max
+
+    def extend(self) -> None:
+        """Begin the window anew, up to its maximum: progress was sent to a client that may wait longer then."""
+        extended = self._clock.monotonic() + self._window.seconds
+        self._ends_at = max(self._ends_at, min(extended, self._ends_at_max))
+
+    def count_seconds_left(self) -> float:
+        """0 once the wait is over."""
+        return max(self._ends_at - self._clock.monotonic(), 0.0)
 
 
 class WaitWindows:

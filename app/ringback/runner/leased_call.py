@@ -94,7 +94,7 @@ class LeasedCall:
         self._login_waits = login_waits
         self._permit = permit
         self._poll_requested = ObservableFlag()
-        self._progress = ProgressRecord(self._record_progress, clock=clock)
+        self._progress = ProgressRecord(clock=clock)
         self._dispatch_record = LeasedDispatchRecord(self)
         self.sent_round: Handle | None = None
         """The handle that `save_handle(None)` removed: a round of the call is sent that continues from it."""
@@ -168,7 +168,7 @@ class LeasedCall:
         """Store progress, and refusals of the call's requests, from now on."""
         self._dispatch_record = LeasedDispatchRecord(self)
         enter_dispatch_record(self._dispatch_record)
-        self._progress.begin_writes()
+        self._progress.begin_writes(self._record_progress)
 
     async def end_run(self) -> None:
         """Store no further progress by itself, because the completion carries the last, and send no request again."""

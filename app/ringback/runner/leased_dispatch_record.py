@@ -30,47 +30,53 @@ class LeasedDispatchRecord:
     """
 
     def __init__(self, writer: DispatchWriter) -> None:
-        self._writer = writer
-        self.is_open = True
+        self._writer: DispatchWriter | None = writer
+        """None once it is closed: the leased call keeps this record, and neither may keep the other with the arguments."""
         self._is_retracted = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
 
     @property
     def is_unsent(self) -> bool:
         return self._is_retracted
 
     async def record_unsent(self) -> None:
-        self._require_open()
+        writer = self._require_open()
         if not self._is_retracted:
             self._is_retracted = True
-            await self._retract()
+            await _retract(writer)
 
     async def record_dispatch(self) -> None:
-        self._require_open()
+        writer = self._require_open()
         if self._is_retracted:
-            await self._repeat()
+            await _repeat(writer)
             self._is_retracted = False
             self._require_open()
 
     async def wait_unsent(self, seconds: float) -> None:
-        self._require_open()
-        await self._writer.wait_without_permit(seconds)
+        await self._require_open().wait_without_permit(seconds)
 
     def close(self) -> None:
-        self.is_open = False
+        self._writer = None
 
-    async def _retract(self) -> None:
-        """The call is as it was before its last tools/call: between two rounds, or not sent."""
-        if self._writer.sent_round is not None:
-            await self._writer.save_handle(self._writer.sent_round)
-        elif self._writer.call.handle is None:
-            await self._writer.retract_dispatch()
-
-    async def _repeat(self) -> None:
-        if self._writer.sent_round is not None:
-            await self._writer.save_handle(None)
-        elif self._writer.call.handle is None:
-            await self._writer.repeat_dispatch()
-
-    def _require_open(self) -> None:
-        if not self.is_open:
+    def _require_open(self) -> DispatchWriter:
+        if self._writer is None:
             raise LeaseLost
+        return self._writer
+
+
+async def _retract(writer: DispatchWriter) -> None:
+    """The call is as it was before its last tools/call: between two rounds, or not sent."""
+    if writer.sent_round is not None:
+        await writer.save_handle(writer.sent_round)
+    elif writer.call.handle is None:
+        await writer.retract_dispatch()
+
+
+async def _repeat(writer: DispatchWriter) -> None:
+    if writer.sent_round is not None:
+        await writer.save_handle(None)
+    elif writer.call.handle is None:
+        await writer.repeat_dispatch()

@@ -49,28 +49,27 @@ class ThrottledWriter(Generic[T]):
 
 
 class ProgressRecord:
-    def __init__(self, write_progress: Callable[[Progress], Awaitable[None]], *, clock: Clock) -> None:
-        self._writer = ThrottledWriter(write_progress, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
-        self._accepts_writes = False
+    def __init__(self, *, clock: Clock) -> None:
+        self.latest: Progress | None = None
+        self._clock = clock
+        self._writer: ThrottledWriter[Progress] | None = None
+        """While progress is stored. It is not kept longer, because it refers to the call, which keeps this record."""
         self._writing: asyncio.Task[None] | None = None
         """Started by the first progress: most calls report none."""
 
-    @property
-    def latest(self) -> Progress | None:
-        return self._writer.latest
-
     def update(self, progress: Progress) -> None:
-        self._writer.update(progress)
-        if self._accepts_writes and self._writing is None:
-            self._writing = asyncio.create_task(self._writer.run())
+        self.latest = progress
+        if self._writer is not None:
+            self._writer.update(progress)
+            self._writing = self._writing or asyncio.create_task(self._writer.run())
 
-    def begin_writes(self) -> None:
+    def begin_writes(self, write_progress: Callable[[Progress], Awaitable[None]]) -> None:
         """Store progress from now on."""
-        self._accepts_writes = True
+        self._writer = ThrottledWriter(write_progress, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=self._clock)
 
     async def end_writes(self) -> None:
         """Store no further progress by itself."""
-        self._accepts_writes = False
+        self._writer = None
         if (writing := self._writing) is not None:
             self._writing = None
             await end_tasks([writing])
