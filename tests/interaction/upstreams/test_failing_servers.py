@@ -174,6 +174,28 @@ async def test_a_tool_whose_error_has_the_status_404_runs_once(
     assert after.outcome is CallOutcome.RESULT
 
 
+@pytest.mark.parametrize("form", ["[%b]", "%b"])
+async def test_a_tool_whose_error_has_the_status_404_and_an_unusual_form_runs_once(form: str) -> None:
+    """A batch (2025-03-26), or a text that is no UTF-8."""
+    stage, runs = ControlledUpstream(), list[str]()
+
+    async def run_and_fail(message: dict[str, Any], send: Send) -> None:
+        runs.append(message["params"]["name"])
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "No such caf?"}}
+        body = form.encode() % json.dumps(error).encode().replace(b"?", b"\xe9")
+        await send_response(send, 404, "application/json", body)
+
+    app = OverriddenResponses(make_legacy_app(stage.app()), {"tool:spoiled": run_and_fail})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        ending = await run_upstream_call(upstreams, "spoiled")
+
+    assert runs == ["spoiled"]
+    assert (ending.outcome, completion_message(ending)) == (
+        CallOutcome.UPSTREAM_ERROR,
+        "No such caf\N{REPLACEMENT CHARACTER}",
+    )
+
+
 async def test_a_session_that_served_a_call_after_such_an_error_is_not_ended_by_another_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
