@@ -15,13 +15,15 @@ import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import (
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorData,
     JSONRPCError,
     RequestId,
 )
 
 from ringback.protocol.errors import LoginRequired
-from ringback.protocol.sessions import HANDSHAKE_METHODS, SESSION_HEADER
+from ringback.protocol.sessions import HANDSHAKE_METHODS, PING_METHOD, SESSION_HEADER
 from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 MESSAGE: Final = "ringback/message"
@@ -121,9 +123,13 @@ def _is_session_unknown(request: httpx2.Request, response: httpx2.Response, refu
     return refusal.code in _REFUSING_CODES and is_about_session
 
 
-def doubts_session(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """By the specification, 404 says that the session has ended, also if the body is the answer to the request."""
-    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
+def doubts_session(request: httpx2.Request, response: httpx2.Response, method: str, error: ErrorData) -> bool:
+    """By the specification, 404 says that the session has ended, also if the body is the answer to the request.
+
+    Some servers send it with the error that they do not know a method. A `ping` only asks whether the server responds.
+    """
+    is_missing_method = method == PING_METHOD or error.code == METHOD_NOT_FOUND
+    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND and not is_missing_method
 
 
 def _names_other_protocol(response: httpx2.Response, refusal: "_Refusal") -> bool:

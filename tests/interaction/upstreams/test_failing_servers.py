@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.protocol.errors import UpstreamError
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams import session as upstream_session
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
@@ -194,6 +195,24 @@ async def test_a_tool_whose_error_has_the_status_404_and_an_unusual_form_runs_on
         CallOutcome.UPSTREAM_ERROR,
         "No such caf\N{REPLACEMENT CHARACTER}",
     )
+
+
+async def test_a_method_that_an_upstream_answers_with_404_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may send this status with the error that it does not know a method, and knows the session."""
+    monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", 0.0)
+
+    async def refuse(message: dict[str, Any], send: Send) -> None:
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
+        await send_response(send, 404, "application/json", json.dumps(error).encode())
+
+    app = OverriddenResponses(make_legacy_app(ControlledUpstream().app()), {"resources/list": refuse})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await wait_for_state(upstreams, "ready")
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        with pytest.raises(UpstreamError, match="answered with an error"):
+            await session.send_request("resources/list", {})
+        assert upstreams.connections.shared["stage"].get_open_session() is session
 
 
 async def test_a_session_that_served_a_call_after_such_an_error_is_not_ended_by_another_error(

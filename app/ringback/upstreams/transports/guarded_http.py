@@ -277,7 +277,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             case JSONRPCError(error=error):
                 if (refusal := find_refusal(request, response, method, body, request_id)) is not None:
                     return refusal
-                doubts = doubts_session(request, response)
+                doubts = doubts_session(request, response, method, error)
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
