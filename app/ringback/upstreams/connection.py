@@ -368,7 +368,7 @@ class UpstreamConnection:
             session,
             clock=self._clock,
             has_calls=lambda: len(self._running_calls) > 0,
-            count_received=lambda: sum(each.received_count for each in self._starter.open_sessions),
+            count_received=lambda: self._starter.received_count,
             on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
         )
 

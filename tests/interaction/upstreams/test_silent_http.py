@@ -1,13 +1,14 @@
 """HTTP upstreams that accept requests and answer none: they are shown, and none of their calls ends because of that."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams import session as upstream_session
+from ringback.upstreams.config import Isolation
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.clock import FastForwardClock
@@ -127,6 +128,30 @@ async def test_a_probe_that_a_server_answers_with_404_ends_no_session(
         ending = await call
 
     assert (ending.outcome, is_kept) == (CallOutcome.RESULT, True)
+
+
+async def test_the_end_of_a_call_in_a_session_of_its_own_is_no_sign_of_life() -> None:
+    """Its upstream was shown as ready for a minute, although it had sent nothing."""
+    upstream = ControlledUpstream()
+    app = make_app(upstream, "modern")
+    async with serving(app) as server:
+        config = replace(make_http_config(server.url), isolation=Isolation.CALL)
+        async with open_upstreams(config, clock=FastForwardClock()) as known:
+            calls = [asyncio.create_task(run_upstream_call(known, "hold")) for _ in range(2)]
+            await upstream.wait_until_held(2)
+            app.runs.clear()
+            await wait_for_state(known, "unresponsive")
+            since = get_info(known).state_since
+            calls[0].cancel()
+            await wait_until_true(lambda: get_info(known).calls_in_flight == 1)
+            posts = app.posts
+            await wait_until_true(lambda: app.posts >= posts + 2)
+            shown = get_info(known)
+            app.runs.set()
+            upstream.release.set()
+            await calls[1]
+
+    assert (shown.state, shown.state_since) == ("unresponsive", since)
 
 
 async def test_a_first_connection_that_gets_no_answer_is_shown_as_failing_once_a_call_is_refused_for_it() -> None:
