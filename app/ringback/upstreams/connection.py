@@ -279,8 +279,7 @@ class UpstreamConnection:
                 if (session := await self._connect_once(tasks)) is not None:
                     await session.closed.wait()
                     self._status.state = ConnectionState.CONNECTING
-                    if session.is_interrupted and session.child is not None:
-                        await session.left.wait()  # it may hold a file or a port that the next child needs
+                    await session.wait_replaceable()
                 is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
                 short_lived_count = 0 if is_stable else short_lived_count + 1
                 if self._login_gate.is_closed:

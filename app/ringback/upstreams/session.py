@@ -170,6 +170,11 @@ class UpstreamSession:
             await self._idle.wait()
             self._idle = anyio.Event()
 
+    async def wait_replaceable(self) -> None:
+        """Wait until another session may follow: a child that is being ended may hold a file or a port that the next needs."""
+        if self.is_interrupted and self.child is not None:
+            await self.left.wait()
+
     async def send_request(
         self,
         method: str,
