@@ -68,6 +68,10 @@ class ProgressRecord:
         """Store progress from now on."""
         self._accepts_writes = True
 
+    async def flush(self) -> None:
+        """Store the latest progress now, unless it is stored."""
+        await self._writer.flush()
+
     async def end_writes(self) -> None:
         """Store no further progress by itself."""
         self._accepts_writes = False

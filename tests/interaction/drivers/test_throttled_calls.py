@@ -12,7 +12,10 @@ import pytest
 from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
 from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
@@ -182,3 +185,42 @@ async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_
 
     assert {(call.outcome, call.runs) for call in ended} == {(CallOutcome.RESULT, 1)}
     assert len(stage.calls) == len(calls)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_that_is_paused_meanwhile(
+    engine: Engine, set_pause: SetPause, era: str
+) -> None:
+    """It was sent at the end of its wait, up to an hour later, during the maintenance for which its upstream was paused."""
+    set_pause(0.01)
+    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
+    overrides = dict[str, ResponseOverride]()
+
+    async def pause_and_refuse(message: dict[str, Any], send: Send) -> None:
+        overrides.clear()
+        await set_intake(engine, UpstreamIntake.PAUSED)
+        await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
+
+    overrides["tools/call"] = pause_and_refuse
+    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    await engine.insert_calls(call)
+    async with running_with_app(engine, OverriddenResponses(app, overrides)):
+        waiting = await wait_for_call(engine, call, lambda found: found.phase is CallPhase.QUEUED and not overrides)
+        sent_while_paused = len(stage.calls)
+        await set_intake(engine, UpstreamIntake.OPEN)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (waiting.dispatched_at, waiting.runs, sent_while_paused) == (None, 0, 0)
+    assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
+
+
+async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:
+    async def save(tx: Transaction) -> None:
+        if intake is UpstreamIntake.OPEN:
+            await tx.upstream_controls.remove("stage")
+        else:
+            await tx.upstream_controls.save(UpstreamControl(upstream="stage", intake=intake, changed_at=tx.now()))
+        tx.notify(CALL_QUEUED_TOPIC)
+
+    await engine.store.write(save)
