@@ -57,6 +57,7 @@ SHOWN_WAIT_SECONDS_MIN: Final = 5.0
 """A shorter wait is over before its user looks, and each message is an event."""
 _TOO_MANY_REQUESTS: Final = "The upstream takes no more requests now (HTTP 429)."
 _SENT_AGAIN: Final = "The call is sent again."
+_NOT_SENT_AGAIN: Final = "The upstream took no more requests (HTTP 429), and the call was not sent again."
 
 
 class LeasedCall:
@@ -175,6 +176,8 @@ class LeasedCall:
         self._dispatch_record = LeasedDispatchRecord(self)
         enter_dispatch_record(self._dispatch_record)
         self._progress.begin_writes()
+        if _shows_wait(self.call.progress, self.call.upstream):  # of an earlier run, which was handed back or died
+            self._report_message(_SENT_AGAIN)
 
     async def end_run(self) -> None:
         """Store no further progress by itself, because the completion carries the last, and send no request again."""
@@ -342,8 +345,15 @@ class LeasedCall:
             principal=self.call.principal,
             lease_token=self._lease_token,
             completion=completion,
-            progress=self._progress.latest,
+            progress=self._get_last_progress(),
         )
+
+    def _get_last_progress(self) -> Progress | None:
+        """The progress of the call at its end, without the time at which it would have been sent again."""
+        latest = self._progress.latest
+        if latest is None or not _shows_wait(latest, self.call.upstream):
+            return latest
+        return replace(latest, message=_NOT_SENT_AGAIN)
 
     async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
         (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
@@ -400,3 +410,9 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
+
+
+def _shows_wait(progress: Progress | None, upstream: str) -> bool:
+    """Whether the progress says that the call waits unsent, after HTTP 429 or for a paused upstream."""
+    message = "" if progress is None else progress.message or ""
+    return message.startswith(_TOO_MANY_REQUESTS) or message == describe_pause(upstream)

@@ -224,3 +224,41 @@ async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:
         tx.notify(CALL_QUEUED_TOPIC)
 
     await engine.store.write(save)
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_is_sent_again(
+    engine: Engine, set_pause: SetPause
+) -> None:
+    """Its tool may run for hours and report no progress."""
+    set_pause(3600)
+    stage, call = ControlledUpstream(), make_call_to(engine, "hold", deadline_in=7200.0)
+    await engine.insert_calls(call)
+    async with running_with_app(engine, ThrottlingProxy(stage, "modern", refusals=1)):
+        waiting = await wait_for_call(engine, call, lambda found: found.progress is not None)
+    async with running_with_app(engine, stage.app()):
+        await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)
+        sent = await wait_for_call(engine, call, lambda found: found.progress != waiting.progress)
+        stage.release.set()
+        await engine.wait_until_final(call)
+
+    assert waiting.progress is not None
+    assert "is sent again at" in (waiting.progress.message or "")
+    assert sent.progress is not None
+    assert sent.progress.message == "The call is sent again."
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_that_it_is_sent_again(
+    engine: Engine, set_pause: SetPause
+) -> None:
+    set_pause(3600)
+    call = make_call_to(engine, "echo")
+    await engine.insert_calls(call)
+    async with running_with_app(engine, ThrottlingProxy(ControlledUpstream(), "modern", refusals=1)):
+        await wait_for_call(engine, call, lambda found: found.progress is not None)
+        await request_cancel(engine, call)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.progress is not None
+    assert ended.progress.message == "The upstream took no more requests (HTTP 429), and the call was not sent again."
