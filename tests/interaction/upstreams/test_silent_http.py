@@ -8,6 +8,7 @@ import pytest
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams import session as upstream_session
+from ringback.upstreams import silence_monitor
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.registry import UpstreamRegistry
@@ -86,7 +87,10 @@ async def test_a_frozen_http_upstream_is_shown_as_unresponsive_until_it_answers_
     assert recovered.last_error is None
 
 
-async def test_an_http_upstream_whose_tool_is_silent_and_that_answers_probes_stays_ready(era: str) -> None:
+async def test_an_http_upstream_whose_tool_is_silent_and_that_answers_probes_stays_ready(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence_monitor, "PROBE_SECONDS", 3600.0)  # on a busy machine, an answer takes a while
     upstream = ControlledUpstream()
     app = make_app(upstream, era)
     async with serving(app) as server, open_upstreams(make_http_config(server.url), clock=FastForwardClock()) as known:
