@@ -7,14 +7,23 @@ transport of ours raises nothing for a POST, and returns these responses instead
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, JSONRPCError
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorData,
+    JSONRPCError,
+    RequestId,
+)
 
 from ringback.protocol.errors import LoginRequired
-from ringback.protocol.sessions import HANDSHAKE_METHODS, SESSION_HEADER
+from ringback.protocol.sessions import HANDSHAKE_METHODS, PING_METHOD, SESSION_HEADER
 from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 MESSAGE: Final = "ringback/message"
@@ -27,6 +36,8 @@ _UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
 _SESSION_NOT_FOUND_CODE: Final = -32001
 """The error code, with status 404, of servers on the SDK for TypeScript."""
+_REFUSING_CODES: Final = frozenset({None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE})
+"""The codes of refusals that are told by their words; None is that of a body without a code."""
 _SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
 _ABOUT_SESSION: Final = (
     "or|valid|invalid|unknown|missing|expired|such|active|existing|required|header|transport|server|client|found|for"
@@ -47,6 +58,11 @@ _BEGINS_WITH_PROTOCOL: Final = re.compile(
 _OTHER_PROTOCOL: Final = re.compile(r"\bsession\b|\binitialized\b|protocol version", re.IGNORECASE)
 REFUSAL_BYTES_MAX: Final = 1024
 """Bytes of a refusal that is a text: a sentence. A larger body is something else."""
+REFUSAL_JSON_BYTES_MAX: Final = 64 * 1024
+"""The same for JSON. Servers on the SDK for Java send the trace of an exception with it. Reading it stops the event loop."""
+_REFUSING: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND})
+_OUTCOMES: Final = frozenset({"result", "error"})
+_JSON_RPC: Final = '"jsonrpc"'
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _AUTHORIZATION: Final = "authorization"
 _UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
@@ -83,72 +99,107 @@ def _protocol_refused_response() -> httpx2.Response:
     )
 
 
-def names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
-    """Whether the server refuses a request, unread, because it does not know its session any more.
+def names_unknown_session(
+    request: httpx2.Request, response: httpx2.Response, body: bytes, sent: RequestId | None
+) -> bool:
+    """Whether the server refuses a request, unread, because it does not know its session any more. `sent` is its id.
 
     By the specification it says so with 404. Many respond with 400: those on the SDK for Python until 1.25 with a sentence, and
-    those that follow the examples of the TypeScript SDK with a JSON-RPC error without an id. An error with an id may be that of
-    the request's tool, which has run, unless its message begins with the session.
+    those that follow the examples of the TypeScript SDK with a JSON-RPC error without an id. An error with the id of the
+    request may be that of its tool, which has run, unless its message begins with the session.
     """
+    return response.status_code in _REFUSING and _is_session_unknown(request, response, _read_refusal(body, sent))
+
+
+def _is_session_unknown(request: httpx2.Request, response: httpx2.Response, refusal: "_Refusal") -> bool:
     if SESSION_HEADER not in request.headers:
         return False
-    code, message, names_request = _read_refusal(body)
+    begins_with_session = _BEGINS_WITH_SESSION.match(refusal.message) is not None
     if response.status_code == HTTPStatus.NOT_FOUND:
-        return not names_request or code == _SESSION_NOT_FOUND_CODE or _BEGINS_WITH_SESSION.match(message) is not None
-    if response.status_code != HTTPStatus.BAD_REQUEST:
-        return False
-    if code == _UNKNOWN_SESSION_CODE and not names_request:
+        return not refusal.is_answer or refusal.code == _SESSION_NOT_FOUND_CODE or begins_with_session
+    if refusal.code == _UNKNOWN_SESSION_CODE and not refusal.is_answer:
         return True
-    is_about_session = _BEGINS_WITH_SESSION.match(message) if names_request else _SESSION.search(message)
-    return code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE} and is_about_session is not None
+    is_about_session = begins_with_session if refusal.is_answer else _SESSION.search(refusal.message) is not None
+    return refusal.code in _REFUSING_CODES and is_about_session
 
 
-def doubts_session(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """By the specification, 404 says that the session has ended, also if the body is the answer to the request."""
-    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND
+def doubts_session(request: httpx2.Request, response: httpx2.Response, method: str, error: ErrorData) -> bool:
+    """By the specification, 404 says that the session has ended, also if the body is the answer to the request.
+
+    Some servers send it with the error that they do not know a method. A `ping` only asks whether the server responds.
+    """
+    is_missing_method = method == PING_METHOD or error.code == METHOD_NOT_FOUND
+    return SESSION_HEADER in request.headers and response.status_code == HTTPStatus.NOT_FOUND and not is_missing_method
 
 
-def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
+def _names_other_protocol(response: httpx2.Response, refusal: "_Refusal") -> bool:
     """Whether the server refuses a request, unread, because it is not of a protocol version that the server has now.
 
     2026-07-28 has a code for it. A server that was replaced by an older one finds no session in a modern request.
     """
     if response.status_code != HTTPStatus.BAD_REQUEST:
         return False
-    code, message, names_request = _read_refusal(body)
-    if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
-        begins = _BEGINS_WITH_SESSION.match(message) or _BEGINS_WITH_PROTOCOL.match(message)
-        return (begins if names_request else _OTHER_PROTOCOL.search(message)) is not None
-    return code == UNSUPPORTED_PROTOCOL_VERSION
+    if refusal.code not in _REFUSING_CODES:
+        return refusal.code == UNSUPPORTED_PROTOCOL_VERSION
+    begins = _BEGINS_WITH_SESSION.match(refusal.message) or _BEGINS_WITH_PROTOCOL.match(refusal.message)
+    return (begins if refusal.is_answer else _OTHER_PROTOCOL.search(refusal.message)) is not None
 
 
 def find_refusal(
-    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes
+    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes, sent: RequestId
 ) -> httpx2.Response | None:
     """The response for a body that says that the session, or its protocol, is not known any more; None for another.
 
-    A handshake is refused for itself: it chooses the next protocol.
+    `sent` is the id of the request. A handshake is refused for itself: it chooses the next protocol.
     """
-    if names_unknown_session(request, response, body):
+    if response.status_code not in _REFUSING:
+        return None
+    refusal = _read_refusal(body, sent)
+    if _is_session_unknown(request, response, refusal):
         return session_not_found_response()
-    is_refused = method not in HANDSHAKE_METHODS and _names_other_protocol(response, body)
+    is_refused = method not in HANDSHAKE_METHODS and _names_other_protocol(response, refusal)
     return _protocol_refused_response() if is_refused else None
 
 
-def _read_refusal(body: bytes) -> tuple[int | None, str, bool]:
-    """The code and the message of a JSON-RPC error, and whether it has an id.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """What a body says that may refuse a request."""
 
-    Of another body None and its text, which is empty if it is long.
-    """
+    message: str = ""
+    """Of a JSON-RPC error. Of another body its text, if it is short."""
+    code: int | None = None
+    is_answer: bool = False
+    """Whether it answers the request, so that its server has read it, or may do so."""
+
+
+def _read_refusal(body: bytes, sent: RequestId | None) -> _Refusal:
+    """A body that is too long for a refusal, or a JSON-RPC message that cannot be read, may be the answer."""
+    if len(body) > REFUSAL_JSON_BYTES_MAX:
+        return _Refusal(is_answer=True)
+    text = body.decode("utf-8-sig", errors="replace")
+    short_text = text if len(body) <= REFUSAL_BYTES_MAX else ""
     try:
-        document: Any = json.loads(body)
+        document: Any = json.loads(text)
     except (ValueError, RecursionError):
-        document = None
-    match document:
-        case {"error": {"code": int() as code, "message": str() as message}, **members}:
-            return code, message, members.get("id") is not None
+        return _Refusal(message=short_text, is_answer=_JSON_RPC in text)
+    messages = cast("list[Any]", document) if isinstance(document, list) else [document]
+    answer = next((each for each in messages if _is_answer(each, sent)), None)
+    match cast("Any", document if answer is None else answer):
+        case {"error": {"code": int() as code, "message": str() as message}}:
+            return _Refusal(message=message, code=code, is_answer=answer is not None)
+        case {"error": str() as message}:
+            return _Refusal(message=message, is_answer=answer is not None)
         case _:
-            return None, body.decode(errors="replace") if len(body) <= REFUSAL_BYTES_MAX else "", False
+            return _Refusal(message=short_text, is_answer=answer is not None)
+
+
+def _is_answer(message: Any, sent: RequestId | None) -> bool:
+    """Whether it is a response with the id of the request. A body with nothing but the id (Helidon) is none."""
+    match message:
+        case {"id": (int() | float() | str()) as request_id, **members} if not members.keys().isdisjoint(_OUTCOMES):
+            return sent is not None and coerce_request_id(cast("RequestId", request_id)) == coerce_request_id(sent)
+        case _:
+            return False
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

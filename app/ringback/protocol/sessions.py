@@ -10,6 +10,8 @@ SESSION_HEADER: Final = "mcp-session-id"
 _VERSION_HEADER: Final = "mcp-protocol-version"
 HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 """The requests that negotiate the protocol, of both eras."""
+PING_METHOD: Final = "ping"
+"""Asks whether the other side responds (legacy)."""
 
 
 def is_in_legacy_session(headers: Mapping[str, str]) -> bool:

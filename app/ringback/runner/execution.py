@@ -9,6 +9,7 @@ What stops an execution early, and what the upstream sees:
     cancellation   a cancel request, repeated until it is delivered; the driver says whether that ends the call
     deadline       a cancel request, once; the call has timed out, even if nothing ran it when its deadline passed
     shutdown       nothing, if the call has a handle: it is handed back; another call may end until the abort
+    paused         nothing: a call that waits unsent after HTTP 429 goes back to the queue of its paused upstream
     lost lease     nothing is written; the next holder finds the call as it is in the store
     call cancelled in the store by another process: nothing is written; one cancel request
 """
@@ -84,6 +85,7 @@ class _StopReason(Enum):
     LEASE_LOST = auto()
     PAST_DEADLINE = auto()
     SHUTTING_DOWN = auto()
+    UPSTREAM_PAUSED = auto()
     CANCELLED = auto()
 
 
@@ -201,6 +203,7 @@ class CallExecution:
         flags = (
             self._leased_call.lease_lost,
             self._leased_call.has_handle,
+            self._leased_call.upstream_paused,
             self._cancel_noticed,
             self._shutdown.drain_requested,
             self._shutdown.abort_requested,
@@ -285,6 +288,11 @@ class CallExecution:
                 return _StopReason.CANCELLED
         if self._is_past_deadline():
             return _StopReason.PAST_DEADLINE
+        return self._find_reason_to_hand_back()
+
+    def _find_reason_to_hand_back(self) -> _StopReason | None:
+        if self._leased_call.upstream_paused.is_set():
+            return _StopReason.UPSTREAM_PAUSED
         return _StopReason.SHUTTING_DOWN if self._is_shutting_down() else None
 
     def _may_run_upstream(self) -> bool:
@@ -319,7 +327,7 @@ class CallExecution:
                 return CANCELLED_COMPLETION
             case _StopReason.PAST_DEADLINE:
                 return overdue_completion(self.call)
-            case _StopReason.LEASE_LOST | _StopReason.SHUTTING_DOWN:
+            case _StopReason.LEASE_LOST | _StopReason.SHUTTING_DOWN | _StopReason.UPSTREAM_PAUSED:
                 return None
 
     def _read_end(self, task: "asyncio.Task[ExecutionEnd]") -> ExecutionEnd:

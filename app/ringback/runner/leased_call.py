@@ -5,6 +5,7 @@ whatever the clocks say. A driver's changes (`drivers.driver.CallContext`) are a
 The completion is not refused: it was observed, and while the row carries this token no other process works on the call.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
@@ -34,6 +35,8 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
+from ringback.domain.upstream_pauses import describe_pause
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
@@ -53,6 +56,8 @@ log = logging.getLogger(__name__)
 SHOWN_WAIT_SECONDS_MIN: Final = 5.0
 """A shorter wait is over before its user looks, and each message is an event."""
 _TOO_MANY_REQUESTS: Final = "The upstream takes no more requests now (HTTP 429)."
+_SENT_AGAIN: Final = "The call is sent again."
+_NOT_SENT_AGAIN: Final = "The upstream took no more requests (HTTP 429), and the call was not sent again."
 
 
 class LeasedCall:
@@ -82,6 +87,8 @@ class LeasedCall:
         """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
         """Set while another process could go on with the call."""
+        self.upstream_paused = ObservableFlag()
+        """Set once the call waits unsent although an operator has paused its upstream: it belongs in the queue."""
         self._lease_token = call.lease_token or ""
         self._store = store
         self._clock = clock
@@ -169,6 +176,8 @@ class LeasedCall:
         self._dispatch_record = LeasedDispatchRecord(self)
         enter_dispatch_record(self._dispatch_record)
         self._progress.begin_writes(self._record_progress)
+        if _shows_wait(self.call.progress, self.call.upstream):  # of an earlier run, which was handed back or died
+            self._report_message(_SENT_AGAIN)
 
     async def end_run(self) -> None:
         """Store no further progress by itself, because the completion carries the last, and send no request again."""
@@ -243,8 +252,18 @@ class LeasedCall:
             self._report_message(f"{_TOO_MANY_REQUESTS} The call is sent again at {format_iso(sent_at)}.")
         async with nullcontext() if self._permit is None else self._permit.given_back():
             await self._clock.sleep(seconds)
+            await self._stay_while_paused()
         if is_shown:
-            self._report_message("The call is sent again.")
+            self._report_message(_SENT_AGAIN)
+
+    async def _stay_while_paused(self) -> None:
+        """Return at once, unless an operator has paused the upstream: then the execution hands the call back, unsent."""
+        with suppress(StoreUnavailable):
+            controls = await self._store.read(lambda tx: tx.upstream_controls.list_all())
+            if any(each.upstream == self.call.upstream and each.intake is UpstreamIntake.PAUSED for each in controls):
+                self._report_message(describe_pause(self.call.upstream))
+                self.upstream_paused.set()
+                await asyncio.Event().wait()
 
     def _report_message(self, message: str) -> None:
         """Show the message with the progress that the tool has reported. It goes to no listener: it is not the tool's."""
@@ -297,6 +316,8 @@ class LeasedCall:
 
         A call whose deadline has passed by an unconfirmed clock is scheduled for the time when the clock is confirmed.
         """
+        if self._progress.unstored is not None:
+            await self._record_progress(self._progress.unstored)
         await self._writer.write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
 
     # -- transactions --
@@ -325,8 +346,15 @@ class LeasedCall:
             principal=self.call.principal,
             lease_token=self._lease_token,
             completion=completion,
-            progress=self._progress.latest,
+            progress=self._get_last_progress(),
         )
+
+    def _get_last_progress(self) -> Progress | None:
+        """The progress of the call at its end, without the time at which it would have been sent again."""
+        latest = self._progress.latest
+        if latest is None or not _shows_wait(latest, self.call.upstream):
+            return latest
+        return replace(latest, message=_NOT_SENT_AGAIN)
 
     async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
         (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
@@ -383,3 +411,9 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
+
+
+def _shows_wait(progress: Progress | None, upstream: str) -> bool:
+    """Whether the progress says that the call waits unsent, after HTTP 429 or for a paused upstream."""
+    message = "" if progress is None else progress.message or ""
+    return message.startswith(_TOO_MANY_REQUESTS) or message == describe_pause(upstream)

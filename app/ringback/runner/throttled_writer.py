@@ -27,17 +27,17 @@ class ThrottledWriter(Generic[T]):
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._updated = LocalWaiter()
-        self._is_written = True
+        self.is_written = True
 
     def update(self, value: T) -> None:
         self.latest = value
-        self._is_written = False
+        self.is_written = False
         self._updated.notify()
 
     async def flush(self) -> None:
         """Write the newest value now, unless it is written."""
-        if self.latest is not None and not self._is_written:
-            self._is_written = True
+        if self.latest is not None and not self.is_written:
+            self.is_written = True
             await self._write(self.latest)
 
     async def run(self) -> None:
@@ -51,6 +51,8 @@ class ThrottledWriter(Generic[T]):
 class ProgressRecord:
     def __init__(self, *, clock: Clock) -> None:
         self.latest: Progress | None = None
+        self.unstored: Progress | None = None
+        """The latest, if it came too late to be stored by itself."""
         self._clock = clock
         self._writer: ThrottledWriter[Progress] | None = None
         """While progress is stored. It is not kept longer, because it refers to the call, which keeps this record."""
@@ -59,7 +61,9 @@ class ProgressRecord:
 
     def update(self, progress: Progress) -> None:
         self.latest = progress
-        if self._writer is not None:
+        if self._writer is None:
+            self.unstored = progress
+        else:
             self._writer.update(progress)
             self._writing = self._writing or asyncio.create_task(self._writer.run())
 
@@ -69,7 +73,9 @@ class ProgressRecord:
 
     async def end_writes(self) -> None:
         """Store no further progress by itself."""
-        self._writer = None
-        if (writing := self._writing) is not None:
-            self._writing = None
+        writer, self._writer = self._writer, None
+        writing, self._writing = self._writing, None
+        if writing is not None:
             await end_tasks([writing])
+        if writer is not None and not writer.is_written:
+            self.unstored = writer.latest

@@ -53,6 +53,7 @@ from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.silence_monitor import SilenceMonitor
 from ringback.upstreams.transports.child_process import ChildProcess
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,10 @@ class UpstreamConnection:
         is_child = config.transport is UpstreamTransport.STDIO
         self._handshake_order = HandshakeOrder(config.protocol, is_child=is_child)
         self._shared_session: UpstreamSession | None = None
+        self._attempt = anyio.CancelScope()
+        """That of the last attempt to connect, which may be under way."""
+        self._restart_requested = anyio.Event()
+        """Set by an operator: the next attempt to connect follows without a pause."""
         self._running_calls = RunningCalls(clock)
         self._on_login_change = on_login_change
         self._follow_login(token_source, caches)
@@ -187,12 +192,16 @@ class UpstreamConnection:
         self._status.notify_waiters()
 
     def restart(self) -> None:
-        """End the sessions, and open another shared one. Their requests in flight lose their responses.
+        """End the sessions, and open another shared one at once. Their requests in flight lose their responses.
 
-        A driver goes on with a call that has a handle. Calls that wait unsent are sent yet.
+        A driver goes on with a call that has a handle. Calls that wait unsent are sent yet. An attempt to connect that is under
+        way begins anew.
         """
         for session in list(self._starter.open_sessions):
             session.interrupt(RESTARTED_REASON)
+        self._restart_requested.set()
+        self._login_gate.open()
+        self._attempt.cancel()
 
     async def wait_drained(self) -> None:
         await self._running_calls.wait_ended()
@@ -276,20 +285,28 @@ class UpstreamConnection:
             short_lived_count = 0
             while True:
                 started_at = self._clock.monotonic()
-                if (session := await self._connect_once(tasks)) is not None:
+                self._restart_requested = anyio.Event()
+                if (session := await self._connect_unless_restarted(tasks)) is not None:
                     await session.closed.wait()
                     self._status.state = ConnectionState.CONNECTING
-                    if session.is_interrupted and session.child is not None:
-                        await session.left.wait()  # it may hold a file or a port that the next child needs
+                    await session.wait_replaceable()
                 is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
                 short_lived_count = 0 if is_stable else short_lived_count + 1
                 if self._login_gate.is_closed:
                     await self._login_gate.wait_open()
                 elif short_lived_count:
-                    fraction = self._random_fraction()
-                    await self._clock.sleep(
-                        RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=fraction)
-                    )
+                    await self._pause(short_lived_count)
+
+    async def _pause(self, short_lived_count: int) -> None:
+        fraction = self._random_fraction()
+        pause_seconds = RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=fraction)
+        await wait_first(self._clock.sleep(pause_seconds), self._restart_requested.wait())
+
+    async def _connect_unless_restarted(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
+        """None also if a restart has ended the attempt: a server that hangs in its handshake would hold it for two minutes."""
+        with anyio.CancelScope() as self._attempt:
+            return await self._connect_once(tasks)
+        return None
 
     async def _connect_once(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
         try:
@@ -368,7 +385,7 @@ class UpstreamConnection:
             session,
             clock=self._clock,
             has_calls=lambda: len(self._running_calls) > 0,
-            count_received=lambda: sum(each.received_count for each in self._starter.open_sessions),
+            count_received=lambda: self._starter.received_count,
             on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
         )
 

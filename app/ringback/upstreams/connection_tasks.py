@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from contextvars import Context
 
 from ringback.asyncio_tasks import end_tasks
-from ringback.log_context import leave_log_context
 from ringback.upstreams.connection import UpstreamConnection
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,12 @@ class ConnectionTasks:
     def start_connection(
         self, connection: UpstreamConnection, *, prepare: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Run the connection until it is closed, after `prepare`."""
-        self._running[connection] = asyncio.create_task(_run_connection(connection, prepare))
+        """Run the connection until it is closed, after `prepare`.
+
+        The request of a call may be what starts it, when the login has changed. The connection serves others, too, so it gets
+        nothing of the context of that request: its owner, its record, and who receives its questions and log messages.
+        """
+        self._running[connection] = asyncio.create_task(_run_connection(connection, prepare), context=Context())
         self._running[connection].add_done_callback(_log_connection_failure)
 
     def drain_connection(self, connection: UpstreamConnection) -> None:
@@ -45,7 +49,6 @@ class ConnectionTasks:
 
 
 async def _run_connection(connection: UpstreamConnection, prepare: Callable[[], Awaitable[None]] | None) -> None:
-    leave_log_context()
     if prepare is not None:
         await prepare()
     await connection.run()

@@ -134,6 +134,8 @@ class PrincipalSession:
         with anyio.move_on_after(self._connect_timeout_seconds if timeout_seconds is None else timeout_seconds):
             async with self._lock:
                 while (session := self._session) is None or session.closed.is_set():
+                    if session is not None:
+                        await session.wait_replaceable()
                     try:
                         self._session = await self._opener.open_shared_session(
                             accepts_elicitation=self._accepts_elicitation

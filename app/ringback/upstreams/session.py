@@ -34,7 +34,7 @@ from ringback.protocol.errors import (
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.mcp_events.names import EventMethod
 from ringback.protocol.request_envelope import add_envelope
-from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
+from ringback.protocol.sessions import PING_METHOD, NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
 from ringback.upstreams.dispatch_records import DispatchRecord, get_dispatch_record
@@ -67,8 +67,6 @@ _LISTEN_METHOD: Final = "subscriptions/listen"
 _CALL_METHOD: Final = "tools/call"
 _LIST_METHOD: Final = "tools/list"
 _INTERRUPTED: Final = "Ringback ended the connection to the upstream. The tool may have run."
-_PING_METHOD: Final = "ping"
-"""Belongs to what runs in the session already: it shows that an answer has arrived, and whether a child still runs."""
 
 
 class UpstreamSession:
@@ -172,6 +170,11 @@ class UpstreamSession:
             await self._idle.wait()
             self._idle = anyio.Event()
 
+    async def wait_replaceable(self) -> None:
+        """Wait until another session may follow: a child that is being ended may hold a file or a port that the next needs."""
+        if self.is_interrupted and self.child is not None:
+            await self.left.wait()
+
     async def send_request(
         self,
         method: str,
@@ -195,7 +198,7 @@ class UpstreamSession:
 
     async def send_probe(self) -> None:
         """Send a request that a server answers at once; raises `RequestFailed`. MCP 2026-07-28 has no ping."""
-        await self.send_request(_LIST_METHOD if self.protocol.is_modern else _PING_METHOD, {})
+        await self.send_request(_LIST_METHOD if self.protocol.is_modern else PING_METHOD, {})
 
     def receive_log_messages(self, on_message: OnLogMessage, *, is_dedicated: bool) -> AbstractContextManager[None]:
         """Receive log messages of the request made in this block, or of the whole session if it is dedicated."""
@@ -293,7 +296,8 @@ class UpstreamSession:
                 self.close_to_new_requests()
 
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self.closed.is_set() and (self.is_interrupted or method != _PING_METHOD):
+        # A ping belongs to what runs in the session already: it shows that an answer has arrived, and whether a child runs.
+        if self.closed.is_set() and (self.is_interrupted or method != PING_METHOD):
             raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         scope = anyio.CancelScope()
         self._unanswered[scope] = get_dispatch_record() if method == _CALL_METHOD else None
@@ -305,7 +309,7 @@ class UpstreamSession:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
             failure = to_request_error(error.error)
-            if isinstance(failure, SessionNotFound) or self._is_doubted():
+            if method != PING_METHOD and (isinstance(failure, SessionNotFound) or self._is_doubted()):
                 self.close_to_new_requests()  # the upstream answers no request of this session any more
             if self._end_reason and type(failure) is ResponseLost:
                 raise ResponseLost(self._end_reason) from None

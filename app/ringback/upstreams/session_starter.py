@@ -65,6 +65,13 @@ class SessionStarter:
         self._instances = instances
         self._random_bytes = random_bytes
         self._token_source = token_source
+        self._received_earlier = 0
+        """The messages of the upstream in the sessions that are closed now."""
+
+    @property
+    def received_count(self) -> int:
+        """The messages of the upstream so far, in the sessions that `open_sessions` has or had."""
+        return self._received_earlier + sum(session.received_count for session in self.open_sessions)
 
     def make_options(self, **options: Any) -> SessionOptions:
         """What every session of the upstream has in common, with these further fields."""
@@ -112,7 +119,9 @@ class SessionStarter:
         try:
             yield
         finally:
-            self.open_sessions.discard(session)
+            if session in self.open_sessions:
+                self.open_sessions.remove(session)
+                self._received_earlier += session.received_count
             session.left.set()
 
     @asynccontextmanager

@@ -35,7 +35,7 @@ class SilenceMonitor:
         count_received: Callable[[], int],
         on_liveness_change: Callable[[Liveness], None],
     ) -> None:
-        """`session` sends the probes. `count_received` counts the messages of the upstream in all sessions of its calls.
+        """`session` sends the probes. `count_received` counts the upstream's messages so far, in all sessions of its calls.
 
         `on_liveness_change` gets each change.
         """

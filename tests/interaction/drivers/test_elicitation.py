@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome
@@ -21,6 +23,7 @@ from tests.support.calls import (
     make_call_to,
     request_cancel,
     running_runner,
+    running_with_app,
     wait_for_call,
     wait_for_input_request,
 )
@@ -270,3 +273,29 @@ async def test_a_call_that_accepts_no_input_is_not_asked(engine: Engine, transpo
 
     assert (await engine.read_call(call)).input_round == 0
     assert response["code"] in {-32600, -32601}
+
+
+class Choice(BaseModel):
+    answer: str
+
+
+async def test_the_error_of_a_tool_that_asks_as_another_era_does_says_what_an_operator_can_do(engine: Engine) -> None:
+    server = MCPServer[Any]("asking", log_level="ERROR")
+
+    @server.tool()
+    async def choose(context: Context[Any]) -> str:  # pyright: ignore[reportUnusedFunction] - the server calls it
+        await context.elicit("Which one?", Choice)
+        return "chosen"
+
+    call = make_call_to(engine, "choose")
+    await engine.insert_calls(call)
+    async with running_with_app(engine, server.streamable_http_app()):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
+    assert ended.error is not None
+    assert (
+        "no back-channel for server-initiated requests. The tool asks as only 2025-11-25 allows"
+        in ended.error["message"]
+    )
+    assert '"protocol": "legacy"' in ended.error["message"]

@@ -183,7 +183,9 @@ async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Eng
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_whose_session_ended_ends_as_unknown(engine: Engine) -> None:
+async def test_a_call_whose_session_ended_ends_as_unknown(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SESSION_GONE_SECONDS", 0.0)
+    monkeypatch.setattr(stream, "RESUME_BACKOFF", Backoff(first_seconds=0.01, longest_seconds=0.01))
     stage, call = LegacyUpstream(), make_call_to(engine, "work")
     await engine.insert_calls(call)
 

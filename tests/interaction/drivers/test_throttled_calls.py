@@ -12,7 +12,10 @@ import pytest
 from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
 from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
@@ -182,3 +185,80 @@ async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_
 
     assert {(call.outcome, call.runs) for call in ended} == {(CallOutcome.RESULT, 1)}
     assert len(stage.calls) == len(calls)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_that_is_paused_meanwhile(
+    engine: Engine, set_pause: SetPause, era: str
+) -> None:
+    """It was sent at the end of its wait, up to an hour later, during the maintenance for which its upstream was paused."""
+    set_pause(0.01)
+    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
+    overrides = dict[str, ResponseOverride]()
+
+    async def pause_and_refuse(message: dict[str, Any], send: Send) -> None:
+        overrides.clear()
+        await set_intake(engine, UpstreamIntake.PAUSED)
+        await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
+
+    overrides["tools/call"] = pause_and_refuse
+    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    await engine.insert_calls(call)
+    async with running_with_app(engine, OverriddenResponses(app, overrides)):
+        waiting = await wait_for_call(engine, call, lambda found: found.phase is CallPhase.QUEUED and not overrides)
+        sent_while_paused = len(stage.calls)
+        await set_intake(engine, UpstreamIntake.OPEN)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (waiting.dispatched_at, waiting.runs, sent_while_paused) == (None, 0, 0)
+    assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
+
+
+async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:
+    async def save(tx: Transaction) -> None:
+        if intake is UpstreamIntake.OPEN:
+            await tx.upstream_controls.remove("stage")
+        else:
+            await tx.upstream_controls.save(UpstreamControl(upstream="stage", intake=intake, changed_at=tx.now()))
+        tx.notify(CALL_QUEUED_TOPIC)
+
+    await engine.store.write(save)
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_is_sent_again(
+    engine: Engine, set_pause: SetPause
+) -> None:
+    """Its tool may run for hours and report no progress."""
+    set_pause(3600)
+    stage, call = ControlledUpstream(), make_call_to(engine, "hold", deadline_in=7200.0)
+    await engine.insert_calls(call)
+    async with running_with_app(engine, ThrottlingProxy(stage, "modern", refusals=1)):
+        waiting = await wait_for_call(engine, call, lambda found: found.progress is not None)
+    async with running_with_app(engine, stage.app()):
+        await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)
+        sent = await wait_for_call(engine, call, lambda found: found.progress != waiting.progress)
+        stage.release.set()
+        await engine.wait_until_final(call)
+
+    assert waiting.progress is not None
+    assert "is sent again at" in (waiting.progress.message or "")
+    assert sent.progress is not None
+    assert sent.progress.message == "The call is sent again."
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_that_it_is_sent_again(
+    engine: Engine, set_pause: SetPause
+) -> None:
+    set_pause(3600)
+    call = make_call_to(engine, "echo")
+    await engine.insert_calls(call)
+    async with running_with_app(engine, ThrottlingProxy(ControlledUpstream(), "modern", refusals=1)):
+        await wait_for_call(engine, call, lambda found: found.progress is not None)
+        await request_cancel(engine, call)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.progress is not None
+    assert ended.progress.message == "The upstream took no more requests (HTTP 429), and the call was not sent again."

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.protocol.errors import UpstreamError
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams import session as upstream_session
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
@@ -172,6 +173,46 @@ async def test_a_tool_whose_error_has_the_status_404_runs_once(
     assert (ending.outcome, completion_message(ending)) == (CallOutcome.UPSTREAM_ERROR, "No such order")
     assert is_kept == (accepted_seconds > 0)
     assert after.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.parametrize("form", ["[%b]", "%b"])
+async def test_a_tool_whose_error_has_the_status_404_and_an_unusual_form_runs_once(form: str) -> None:
+    """A batch (2025-03-26), or a text that is no UTF-8."""
+    stage, runs = ControlledUpstream(), list[str]()
+
+    async def run_and_fail(message: dict[str, Any], send: Send) -> None:
+        runs.append(message["params"]["name"])
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "No such caf?"}}
+        body = form.encode() % json.dumps(error).encode().replace(b"?", b"\xe9")
+        await send_response(send, 404, "application/json", body)
+
+    app = OverriddenResponses(make_legacy_app(stage.app()), {"tool:spoiled": run_and_fail})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        ending = await run_upstream_call(upstreams, "spoiled")
+
+    assert runs == ["spoiled"]
+    assert (ending.outcome, completion_message(ending)) == (
+        CallOutcome.UPSTREAM_ERROR,
+        "No such caf\N{REPLACEMENT CHARACTER}",
+    )
+
+
+async def test_a_method_that_an_upstream_answers_with_404_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may send this status with the error that it does not know a method, and knows the session."""
+    monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", 0.0)
+
+    async def refuse(message: dict[str, Any], send: Send) -> None:
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
+        await send_response(send, 404, "application/json", json.dumps(error).encode())
+
+    app = OverriddenResponses(make_legacy_app(ControlledUpstream().app()), {"resources/list": refuse})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await wait_for_state(upstreams, "ready")
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        with pytest.raises(UpstreamError, match="answered with an error"):
+            await session.send_request("resources/list", {})
+        assert upstreams.connections.shared["stage"].get_open_session() is session
 
 
 async def test_a_session_that_served_a_call_after_such_an_error_is_not_ended_by_another_error(

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from ringback.backoff import Backoff
 from ringback.client import RingbackClient
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.principal import ALL_SCOPES
+from ringback.upstreams import connection
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.session import UpstreamSession
+from scripts.ports import free_port
 from tests.support.application import running_application, wait_until_ended
 from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import (
@@ -128,6 +131,37 @@ async def test_an_upstream_without_a_connection_can_be_restarted() -> None:
         restarted = upstreams.restart_connections("stage")
 
     assert (restarted.connections, restarted.calls) == (0, 0)
+
+
+async def test_a_restart_during_the_pause_after_a_failed_attempt_connects_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "RECONNECT_BACKOFF", Backoff(first_seconds=3600.0, longest_seconds=3600.0))
+    port = free_port()
+    async with open_upstreams(make_http_config(f"http://127.0.0.1:{port}/mcp")) as upstreams:
+        await wait_for_state(upstreams, "failing")
+        async with serving(ControlledUpstream().app(), port=port):
+            upstreams.restart_connections("stage")
+
+            assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
+
+
+async def test_a_restart_ends_an_attempt_to_connect_that_hangs() -> None:
+    """It lasts two minutes by itself."""
+    hanging, overrides = asyncio.Event(), dict[str, ResponseOverride]()
+
+    async def hang(message: dict[str, Any], send: Send) -> None:
+        overrides.pop("server/discover", None)
+        hanging.set()
+        await asyncio.Event().wait()
+
+    overrides |= {"server/discover": hang, "initialize": hang}
+    app = OverriddenResponses(ControlledUpstream().app(), overrides)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await asyncio.wait_for(hanging.wait(), WAIT_SECONDS)
+        upstreams.restart_connections("stage")
+
+        assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
 
 
 @asynccontextmanager

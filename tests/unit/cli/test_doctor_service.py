@@ -195,22 +195,6 @@ async def test_the_clocks_are_compared_when_the_status_arrives_and_not_after_slo
             "not_found. Check 'command'.",
         ),
         (
-            {
-                "upstreams": [
-                    {
-                        "name": "git",
-                        "transport": "stdio",
-                        "state": "unresponsive",
-                        "state_since": "2026-11-20T16:05:00Z",
-                        "last_error": "unresponsive",
-                        "advice": "Cancel those that keep it busy.",
-                    }
-                ]
-            },
-            "service upstream git",
-            "unresponsive since 2026-11-20 16:05 UTC. Cancel those that keep it busy.",
-        ),
-        (
             {"upstreams": [{"name": "git", "transport": "stdio", "state": "ready", "intake": "paused"}]},
             "service upstream git",
             "it is paused. Resume it: ringback upstreams resume git",
@@ -225,6 +209,25 @@ def test_what_the_service_says_is_a_finding(
 
     assert not ok
     assert words in detail
+
+
+def test_an_upstream_that_a_tool_keeps_busy_is_named_and_is_no_fault(run: Run, service: respx.MockRouter) -> None:
+    """A server on the SDK 1.x that runs a synchronous tool responds to nothing meanwhile."""
+    busy = {
+        "name": "git",
+        "transport": "stdio",
+        "state": "unresponsive",
+        "state_since": "2026-11-20T16:05:00Z",
+        "last_error": "unresponsive",
+        "advice": "Cancel those that keep it busy.",
+    }
+    found = find_in_service(run, service, upstreams=[busy])
+
+    assert found["service upstream git"] == (
+        True,
+        "unresponsive since 2026-11-20 16:05 UTC. Cancel those that keep it busy.",
+    )
+    assert found["service upstreams"] == (True, "1 of 1 have no error")
 
 
 def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, service: respx.MockRouter) -> None:

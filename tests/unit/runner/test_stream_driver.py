@@ -19,6 +19,7 @@ from ringback.protocol.errors import (
     UpstreamError,
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
+from ringback.runner.drivers import stream
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from tests.support.clock import START, FakeClock
@@ -168,7 +169,6 @@ async def test_a_silent_stream_is_closed_and_resumed() -> None:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (SessionGone("gone"), CallOutcome.UNKNOWN),
         (UpstreamError({"code": -1, "message": "no"}), CallOutcome.UPSTREAM_ERROR),
         (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
@@ -177,6 +177,22 @@ async def test_the_outcome_of_the_resumed_stream_is_the_outcome_of_the_call(
     failure: RequestFailed, outcome: CallOutcome
 ) -> None:
     assert (await run(ScriptedSession(failure), RecordingCallContext(SAVED_HANDLE))).outcome is outcome
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_whose_session_is_gone_for_some_seconds_is_unknown() -> None:
+    session, clock = ScriptedSession(*[SessionGone("gone")] * 20, RESULT), YieldingClock()
+
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE), clock)).outcome is CallOutcome.UNKNOWN
+    assert stream.SESSION_GONE_SECONDS <= clock.monotonic() < 60
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_outlives_a_proxy_that_finds_no_server_for_a_moment() -> None:
+    """Its tool ran on, and its result was there to be read."""
+    session, clock = ScriptedSession(SessionGone("gone"), SessionGone("gone"), RESULT), YieldingClock()
+
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE), clock)).outcome is CallOutcome.RESULT
 
 
 async def test_an_unsent_request_is_raised_and_does_not_end_the_call() -> None:

@@ -250,6 +250,13 @@ async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status
         ),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32001, "message": "Gone"}}),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Not found"}}),
+        httpx2.Response(
+            404,
+            json={"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "Please begin anew"}},
+        ),
+        httpx2.Response(404, json=[{"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Gone"}}]),
+        httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7}),  # Helidon
+        httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": "Session not found"}),
         httpx2.Response(404, json={"detail": "Not Found"}),
         httpx2.Response(404, content=b"Not Found"),
         httpx2.Response(404, headers={"content-type": "application/json"}),
@@ -279,6 +286,25 @@ async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response:
         ),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such order"}}),
         httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "Unknown tool"}}),
+        httpx2.Response(404, json=[{"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "No such order"}}]),
+        httpx2.Response(404, json={"jsonrpc": "2.0", "id": "7", "error": {"code": -32000, "message": "No such order"}}),
+        httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32000}}),
+        httpx2.Response(404, json={"jsonrpc": "2.0", "id": 7, "error": "No such order"}),
+        httpx2.Response(
+            404,
+            headers=JSON,
+            content=b'{"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "Caf\xe9 not found"}}',
+        ),
+        httpx2.Response(
+            404,
+            headers=JSON,
+            content=b'{"jsonrpc": "2.0", "error": {"code": -32000, "message": "", "data": %b}, "id": 7}'
+            % (b"9" * 5000),
+        ),
+        httpx2.Response(
+            400,
+            json=[{"jsonrpc": "2.0", "id": 7, "error": {"code": -32000, "message": "The browser session crashed"}}],
+        ),
         httpx2.Response(400, content=b"Bad Request"),
         httpx2.Response(400, content=b"session " * 1000),
         httpx2.Response(500, content=b"No valid session ID provided"),

@@ -20,9 +20,14 @@ ALICE, BOB, CAROL = Principal("alice"), Principal("bob"), Principal("carol")
 class FakeUpstreamSession:
     def __init__(self) -> None:
         self.closed = anyio.Event()
+        self.replaceable = anyio.Event()
+        self.replaceable.set()
 
     def close_to_new_requests(self) -> None:
         self.closed.set()
+
+    async def wait_replaceable(self) -> None:
+        await self.replaceable.wait()
 
 
 class FakeOpener:
@@ -85,6 +90,25 @@ async def test_a_session_that_has_ended_is_opened_again() -> None:
         assert await held.get_shared_session() is not first
     assert sessions.has_open_session(ALICE)
     assert not sessions.has_open_session(BOB)
+
+
+async def test_the_next_session_is_opened_once_the_command_of_the_last_one_is_gone() -> None:
+    """A restart ends it. Two of them would want the same file or port."""
+    opener = FakeOpener()
+    sessions = make_sessions(opener)
+    async with sessions.acquire_session(ALICE) as held:
+        await held.get_shared_session()
+        (first,) = opener.sessions
+        first.replaceable = anyio.Event()
+        first.close_to_new_requests()
+        opening = asyncio.create_task(held.get_shared_session())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        opened_early = len(opener.sessions) > 1
+        first.replaceable.set()
+        await asyncio.wait_for(opening, WAIT_SECONDS)
+
+    assert (opened_early, len(opener.sessions)) == (False, 2)
 
 
 async def test_the_least_recently_used_session_is_closed_for_a_new_one() -> None:

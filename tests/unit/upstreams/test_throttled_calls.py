@@ -93,5 +93,14 @@ async def test_an_error_of_the_server_itself_is_the_response_unless_it_has_a_ret
     assert status == 200 or await response.aread() == body
 
 
+async def test_a_long_error_of_the_server_itself_is_the_response() -> None:
+    """Its tool may have run, and would have run again at each refusal."""
+    error = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "The API refuses: quota. " * 100}}
+    upstream = Upstream({"content-type": "application/json"}, body=jsontext.dumps(error))
+
+    assert await send(upstream) == (429, 0)
+    assert upstream.steps == ["sent"]
+
+
 async def test_a_request_that_is_no_call_is_not_sent_again() -> None:
     assert await send(Upstream({"retry-after": "1"}), is_call=False) == (429, 0)

@@ -23,6 +23,8 @@ _NOT_ASKED: Final = (
     "not asked: give a key with the scope admin (--api-key). Without it this command does not check the service's workers, "
     "keys, upstreams, overdue deliveries and failing webhooks."
 )
+_UNRESPONSIVE: Final = "unresponsive"
+"""The state of an upstream that is connected, and silent while calls of it have time."""
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
 """An operator mends a few at a time; the count says how many there are."""
 
@@ -179,12 +181,16 @@ def _say_since(upstream: Upstream) -> str:
 
 
 def _check_upstreams(status: ServiceStatus) -> list[Finding]:
-    failing = [each for each in status.upstreams if each.last_error is not None]
+    """An upstream that does not respond may be busy with a tool (`domain.liveness`), so it is named, and is no fault."""
+    shown = [each for each in status.upstreams if each.last_error is not None]
+    failing = [each for each in shown if each.state != _UNRESPONSIVE]
     found = [
         Finding(
-            f"service upstream {each.name}", False, f"{each.last_error}{_say_since(each)}. {each.advice or ''}".rstrip()
+            f"service upstream {each.name}",
+            each.state == _UNRESPONSIVE,
+            f"{each.last_error}{_say_since(each)}. {each.advice or ''}".rstrip(),
         )
-        for each in failing
+        for each in shown
     ]
     closed = [
         Finding(

@@ -54,6 +54,14 @@ _UPSTREAM_DOES_NOT_KNOW: Final = (
 )
 _FAILED_WITHOUT_ERROR: Final = "The upstream's task has failed, with an error that is no JSON-RPC error."
 _NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
+_ASKS_IN_OTHER_ERA: Final = (
+    "Cannot send 'elicitation/create': this transport context has no back-channel for server-initiated requests."
+)
+"""The error of servers on the SDK 2.x, and on FastMCP 4, whose tool asks during a request of 2026-07-28 (`ctx.elicit`)."""
+_ASK_IN_LEGACY: Final = (
+    'The tool asks as only 2025-11-25 allows: let the operator of Ringback set "protocol": "legacy" for this upstream, in '
+    'the "ringback" object of its configuration.'
+)
 _NOT_AGAIN: Final = "Do not call the tool again for this reason: it would run once more, with the same end."
 
 
@@ -77,7 +85,10 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
 
 
 def error_to_completion(error: dict[str, Any]) -> CallCompletion:
-    """Keeps the upstream's JSON-RPC error object. An unknown outcome that another Ringback reports stays unknown."""
+    """Keeps the upstream's JSON-RPC error object. An unknown outcome that another Ringback reports stays unknown.
+
+    What an operator can do about an error of the SDK is added to its message.
+    """
     if _is_unknown_of_ringback(error):
         completion = unknown_completion(_UPSTREAM_DOES_NOT_KNOW, cause=error)
         if is_storable_error(completion.error or {}):
@@ -86,7 +97,9 @@ def error_to_completion(error: dict[str, Any]) -> CallCompletion:
     if not is_jsonrpc_error(error):
         return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_FAILED_WITHOUT_ERROR} {_MAY_HAVE_RUN}")
     if is_storable_error(error):
-        return completion_from_upstream_error(error)
+        asks_in_other_era = error["message"] == _ASKS_IN_OTHER_ERA and error.keys() <= {"code", "message"}
+        advised = {**error, "message": f"{_ASKS_IN_OTHER_ERA} {_ASK_IN_LEGACY}"}
+        return completion_from_upstream_error(advised if asks_in_other_era else error)
     return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream returned an error that is too large to store.")
 
 

@@ -49,6 +49,10 @@ cost more."""
 RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=RESUME_SECONDS_MAX)
 READ_TIMEOUT: Final = Backoff(first_seconds=READ_SECONDS_FIRST, longest_seconds=READ_SECONDS_MAX)
 
+SESSION_GONE_SECONDS: Final = 5.0
+"""A session counts as gone once the upstream has said so for this long: a proxy that restarts says 404 for a moment, too, and
+the tool runs on behind it."""
+
 _Positions = ThrottledWriter[StreamPosition]
 
 
@@ -119,24 +123,34 @@ class StreamDriver:
         A server that asks for longer pauses than ours gets them (2025-11-25).
         """
         attempts = 0
+        gone_since: float | None = None
         while True:
             attempts += 1
             resuming = asyncio.create_task(self._resume_once(legacy_session, context, position))
             await wait_first(resuming, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
-            if not resuming.cancelled() and (completion := resuming.result()) is not None:
-                return completion
+            ended = None if resuming.cancelled() else resuming.result()
+            if isinstance(ended, CallCompletion):
+                return ended
+            if ended is None:
+                gone_since = None
+            elif gone_since is None:
+                gone_since = self._clock.monotonic()
+            elif self._clock.monotonic() - gone_since >= SESSION_GONE_SECONDS:
+                return failure_to_completion(ended)
             await self._clock.sleep(max(RESUME_BACKOFF.pause_seconds(attempts), legacy_session.retry_seconds))
 
     async def _resume_once(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
-    ) -> CallCompletion | None:
+    ) -> CallCompletion | SessionGone | None:
         """None when another resume may bring the response."""
         try:
             result = await legacy_session.resume_stream(position, on_progress=make_progress_callback(context))
         except RequestNotSent:
             raise  # this session has ended; the execution resumes in the next one
-        except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
+        except (UpstreamError, InvalidUpstreamResponse) as failure:
             return failure_to_completion(failure)
+        except SessionGone as failure:
+            return failure
         except RequestFailed:
             return None
         return result_to_completion(result)

@@ -1,6 +1,7 @@
 """Pause, drain and resume upstreams. The store keeps what an operator decided, so it holds for all nodes and after a restart.
 
-paused      new calls are accepted and queued; no call is leased (the store sees to that in `CallQueue`)
+paused      new calls are accepted and queued; no call is leased (the store sees to that in `CallQueue`), and one that waits
+            unsent after HTTP 429 goes back to the queue (`runner.execution`)
 draining    new calls are refused here; queued and running ones continue
 """
 

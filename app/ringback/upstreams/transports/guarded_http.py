@@ -210,7 +210,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
             if request_id is None:
                 return httpx2.Response(HTTPStatus.ACCEPTED)
-            if (rejection := await _find_rejection(request, response, method)) is not None:
+            if (rejection := await _find_rejection(request, response, method, request_id)) is not None:
                 return rejection
             if kind == _JSON and not encoded:
                 return await self._check_json(request, response, request_id, method, limit)
@@ -270,14 +270,14 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         decoded = await decode_messages(body)
         read = _find_response(decoded, request_id)
         if isinstance(read, UndecodedMessage):
-            return find_refusal(request, response, method, body) or self._refuse_unreadable(response)
+            return find_refusal(request, response, method, body, request_id) or self._refuse_unreadable(response)
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
         match read.message:
-            case JSONRPCError():
-                if (refusal := find_refusal(request, response, method, body)) is not None:
+            case JSONRPCError(error=error):
+                if (refusal := find_refusal(request, response, method, body, request_id)) is not None:
                     return refusal
-                doubts = doubts_session(request, response)
+                doubts = doubts_session(request, response, method, error)
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
@@ -310,14 +310,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
 
-async def _find_rejection(request: httpx2.Request, response: httpx2.Response, method: str) -> httpx2.Response | None:
+async def _find_rejection(
+    request: httpx2.Request, response: httpx2.Response, method: str, request_id: RequestId
+) -> httpx2.Response | None:
     """The response for one that rejects the session, its protocol or the credentials without JSON; None for others."""
     if (rejection := reject_by_status(request, response)) is not None:
         return rejection
     if response.status_code != HTTPStatus.BAD_REQUEST or _content_type(response) == _JSON:
         return None
     body = await read_bounded(response, REFUSAL_BYTES_MAX)
-    return None if body is None else find_refusal(request, response, method, body)
+    return None if body is None else find_refusal(request, response, method, body, request_id)
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:

@@ -18,6 +18,7 @@ from ringback.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.retry import parse_retry_after
 from ringback.protocol.http_failures import REFUSAL_BYTES_MAX, read_bounded
+from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord
 
 log = logging.getLogger(__name__)
@@ -48,13 +49,20 @@ class ThrottledCallTransport(httpx2.AsyncBaseTransport):
                 return response
             asked = parse_retry_after(response.headers.get("retry-after"), now=self._clock.wall_time())
             try:
-                body = await read_bounded(response, REFUSAL_BYTES_MAX)
+                body = await _read_refusal(response)
             finally:
                 await response.aclose()
-            if asked is None and body is not None and _JSON_RPC in body:  # an error of the server itself
+            if asked is None and _JSON_RPC in body:  # an error of the server itself
                 return httpx2.Response(response.status_code, headers=response.headers, content=body)
             refusals += 1
             pause_seconds = max(min(asked or 0.0, RETRY_AFTER_SECONDS_MAX), THROTTLE_BACKOFF.pause_seconds(refusals))
             log.info("upstream.throttled", extra={"refusals": refusals, "seconds": pause_seconds})
             await record.record_unsent()
             await record.wait_unsent(pause_seconds)
+
+
+async def _read_refusal(response: httpx2.Response) -> bytes:
+    """The body, if it may be an error of the server itself: any JSON, and a short text. Else it is the page of a proxy."""
+    is_json = response.headers.get("content-type", "").lower().startswith("application/json")
+    body = await read_bounded(response, RESULT_BYTES_MAX if is_json else REFUSAL_BYTES_MAX)
+    return body or (_JSON_RPC if is_json and body is None else b"")

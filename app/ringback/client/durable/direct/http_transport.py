@@ -116,7 +116,7 @@ async def _check_response(
     body = await read_bounded(response, RESULT_BYTES_MAX)
     if body is None:
         return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(RESULT_BYTES_MAX))
-    if names_unknown_session(request, response, body):
+    if names_unknown_session(request, response, body, sent_id):
         return session_not_found_response()
     if sent_id is not None and not response.has_redirect_location and not _is_mcp_response(response, body):
         return _reject_foreign_response(response)
