@@ -5,7 +5,8 @@ call the response belongs to.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote, unquote
 
 from google.adk.events import Event
@@ -31,7 +32,8 @@ def parse_session_name(name: str | None) -> tuple[str, str, str] | None:
             return None
 
 
-class Parking(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parking:
     """The event that parked a call. A model's parallel calls share one event."""
 
     index: int
