@@ -7,9 +7,11 @@ returns. The database of another program, or of a later version of ringback, is 
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 FILE_MODE: Final = 0o600
 _IN_MEMORY: Final = ":memory:"
@@ -40,6 +42,13 @@ class FileFormat:
     """By version, the statements that lead to the next one."""
 
 
+class _ExclusiveConnection(sqlite3.Connection):
+    """Has the file for itself. Its copy in a forked child is never closed."""
+
+
+_exclusive_connections: Final = WeakSet[_ExclusiveConnection]()
+
+
 def open_private_file(
     path: Path,
     file_format: FileFormat,
@@ -58,10 +67,16 @@ def open_private_file(
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
         connection = sqlite3.connect(
-            path, timeout=busy_seconds, isolation_level=None, check_same_thread=check_same_thread
+            path,
+            timeout=busy_seconds,
+            isolation_level=None,
+            check_same_thread=check_same_thread,
+            factory=_ExclusiveConnection if is_exclusive else sqlite3.Connection,
         )
     except (OSError, sqlite3.Error) as error:
         raise FileUnusable(f"{path} cannot be opened: {error}.") from error
+    if isinstance(connection, _ExclusiveConnection):
+        _exclusive_connections.add(connection)
     try:
         _prepare(connection, path, file_format, is_exclusive=is_exclusive)
     except sqlite3.Error as error:
@@ -117,3 +132,19 @@ def _read_version(connection: sqlite3.Connection, path: Path, file_format: FileF
     if version > file_format.version:
         raise FileUnusable(f"A later version of ringback made {path}: update ringback.")
     return int(version)
+
+
+def _keep_copies_open() -> None:
+    """In a forked child. SQLite would take the parent's lock for the child's, and remove the log to which the parent writes.
+
+    It would do so when the copy is closed, which also happens when the child's interpreter ends, unless a reference is left.
+    """
+    with suppress(ImportError, AttributeError):  # only CPython closes what is left at its end
+        import ctypes  # noqa: PLC0415 - few processes fork with an open inbox
+
+        for connection in _exclusive_connections:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_copies_open)

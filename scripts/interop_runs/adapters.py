@@ -72,5 +72,6 @@ ADAPTERS: Final[Sequence[Adapter]] = (
         module="google_adk",
         extra="google-adk",
         client_session_id="reports/user/{session}",
+        helpers=("google_adk_session",),
     ),
 )

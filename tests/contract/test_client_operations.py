@@ -176,5 +176,21 @@ def test_the_synchronous_client_has_the_same_methods_with_the_same_parameters() 
     }
 
 
+def test_the_readme_names_every_method_and_those_to_iterate_over() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table, _, rest = readme.partition("| methods of both clients |")[2].partition("\n\n")
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    iterated = re.findall(r"`(\w+)`", rest.partition(" over ")[2].partition(";")[0])
+    methods = public_methods(RingbackClient)
+
+    assert sorted(named) == sorted(methods.keys() - {"aclose"})
+    assert sorted(iterated) == sorted(name for name in methods if returns_an_iterator(name))
+
+
+def returns_an_iterator(name: str) -> bool:
+    method = getattr(RingbackClient, name)
+    return inspect.isasyncgenfunction(method) or "EventStream" in str(inspect.signature(method).return_annotation)
+
+
 def test_the_generated_methods_are_up_to_date() -> None:
     assert sync_client_methods.list_outdated_modules() == [], "Run scripts/sync_client and commit the change."

@@ -23,7 +23,7 @@ Each adapter needs its framework (`pip install "ringback[langgraph]"`). What the
     agent_calls    AgentCalls: start a call with an idempotency key of the framework's own ids; read how it stands
     call_state     CallState: a result, a tool error, a failure in a sentence for the model, or questions for a person
     parked_runs    runs that wait, in an SQLite file, for frameworks that leave storing them to the user
-    langgraph_thread, openai_agents_tools   what two of the adapters need to know of their framework
+    google_adk_session, langgraph_thread, openai_agents_tools   what the adapters need to know of their framework
     wake_up        the call that a callback is about; NotParkedYet if it came before the framework had stored its state
 
 A callback is a reason to look, and nothing else of it is used: what happened is read from Ringback, with your API key. So a

@@ -18,16 +18,17 @@ The session service is the only state, so it must be persistent: SqliteSessionSe
 Give these tools to an agent or to its `sub_agents`. An agent that is a tool (`AgentTool`) has a session of its own in memory,
 which ends with its call, so nothing could wake it.
 
+ADK gives a response to the last function call of its id. So if a model names its calls alike, a call is refused while another
+one of its id runs.
+
 A call's correlation_id is the id of ADK's function call. Its client_session_id is `app/user/session` (`name_session`), because
 ADK's session ids are unique among the sessions of one user of one app only.
 """
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Unpack
-from urllib.parse import quote, unquote
+from typing import Any, Final, Unpack
 
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.agents.run_config import RunConfig
@@ -41,6 +42,17 @@ from google.genai import types
 
 from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
 from ringback.agents.call_state import CallState
+from ringback.agents.google_adk_session import (
+    CALL_ID,
+    PENDING,
+    find_answer,
+    find_parking,
+    has_answered,
+    has_response,
+    name_session,
+    parse_session_name,
+    waits_for_namesake,
+)
 from ringback.agents.wake_up import (
     AskPerson,
     CallbackForm,
@@ -60,9 +72,10 @@ __all__ = ["AskPerson", "RingbackToolset", "name_session", "read_final_text", "w
 LONG_RUNNING_NOTE: Final = (
     "NOTE: This is a long-running operation. Do not call it again while its response is pending; the result follows."
 )
-CALL_ID: Final = "ringback_call_id"
-"""The key of a parked call's id in the response that the session stores."""
-
+NAMESAKE_WAITS: Final = (
+    "another call with the same id still runs, and its result would be taken for that of this call. Call the tool again once "
+    "that result is there."
+)
 _locks: Final = KeyLocks()
 """Held by `wake`: two callbacks of one session that arrive at once would both continue it."""
 
@@ -111,6 +124,8 @@ class _AdkTool(BaseTool):
         session = tool_context.session
         if tool_context.function_call_id is None:
             raise ValueError("A tool of Ringback runs only as a function call of an agent.")
+        if waits_for_namesake(session, types.FunctionCall(id=tool_context.function_call_id, name=self.name, args=args)):
+            return {"error": f"The tool '{self.name}' was not called: {NAMESAKE_WAITS}"}
         try:
             state = await self._calls.park(
                 self.name,
@@ -167,9 +182,9 @@ async def _wake(
 ) -> list[Event] | None:
     app_name, user_id, session_id = place
     session = await runner.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
-    parking = None if session is None else _find_parking(session, state.call_id)
+    parking = None if session is None else find_parking(session, state.call_id)
     if session is None or parking is None:
-        if session is None or not _has_response(session, state.tool_call_id):
+        if session is None or not has_response(session, state.call_id):
             refuse_if_early(state, clock())
         return None
     states = await read_call_states(client, list(parking.pending))
@@ -195,11 +210,11 @@ async def _continue(
     run_config: RunConfig | None,
 ) -> list[Event] | None:
     """Give the responses to the agent, or continue its run if it has them: its process died then."""
-    answers = {part.function_response.id for part in responses if part.function_response is not None}
-    index = _find_answer(session, answers, after=parked_at)
+    answers = [part.function_response for part in responses if part.function_response is not None]
+    index = find_answer(session, answers, after=parked_at)
     named: dict[str, Any] = {"new_message": types.Content(role="user", parts=responses)}
     if index is not None:
-        if any(_is_final(event) for event in session.events[index + 1 :]):
+        if any(has_answered(event) for event in session.events[index + 1 :]):
             return None
         last = session.events[-1]
         if last.error_code is None and is_recent(datetime.fromtimestamp(last.timestamp, UTC), now):
@@ -213,75 +228,21 @@ async def _continue(
 
 
 def to_response(state: CallState) -> dict[str, Any]:
-    """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error."""
+    """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error.
+
+    The call's id in it tells which call has got its response, because some models name their calls alike.
+    """
+    named = {CALL_ID: state.call_id} if state.call_id else {}
     if not state.is_final:
-        return {"status": "pending", CALL_ID: state.call_id}
+        return {"status": PENDING, **named}
     if state.result is None:
-        return {"error": state.text}
-    return {name: value for name, value in state.result.items() if name in {"content", "structuredContent", "isError"}}
-
-
-def name_session(app_name: str, user_id: str, session_id: str) -> str:
-    """The client_session_id of a session's calls, with which a webhook selects them."""
-    return "/".join(quote(part, safe="") for part in (app_name, user_id, session_id))
-
-
-def parse_session_name(name: str | None) -> tuple[str, str, str] | None:
-    """App, user and session of a name that `name_session` has made, else None."""
-    match [unquote(part) for part in (name or "").split("/")]:
-        case [app_name, user_id, session_id]:
-            return app_name, user_id, session_id
-        case _:
-            return None
+        return {"error": state.text, **named}
+    read = {name: value for name, value in state.result.items() if name in {"content", "structuredContent", "isError"}}
+    return read | named
 
 
 def read_final_text(events: Sequence[Event]) -> str:
     """The text of the last final response."""
-    final = [event for event in events if _is_final(event) and event.content is not None]
+    final = [event for event in events if has_answered(event) and event.content is not None]
     parts = (final[-1].content.parts or []) if final and final[-1].content is not None else []
     return "".join(part.text for part in parts if part.text and not part.thought)
-
-
-class _Parking(NamedTuple):
-    """The event that parked a call. A model's parallel calls share one event."""
-
-    index: int
-    pending: dict[str, types.FunctionResponse]
-    """Its `pending` responses, by call_id."""
-
-
-def _find_parking(session: Session, call_id: str) -> _Parking | None:
-    for index, event in enumerate(session.events):
-        pending = {
-            response.response[CALL_ID]: response
-            for response in event.get_function_responses()
-            if response.response is not None and CALL_ID in response.response
-        }
-        if call_id in pending:
-            return _Parking(index, pending)
-    return None
-
-
-def _has_response(session: Session, function_call_id: str | None) -> bool:
-    """Whether the tool has responded with the result itself: its call had ended when it was started.
-
-    Some models name the first call of every response alike, so what an earlier call has parked and got does not count.
-    """
-    own = (event for event in session.events if event.author != "user")
-    responses = (response for event in own for response in event.get_function_responses())
-    return any(response.id == function_call_id and CALL_ID not in (response.response or {}) for response in responses)
-
-
-def _find_answer(session: Session, answers: AbstractSet[str | None], *, after: int) -> int | None:
-    """The index of the event with which this session was continued for these calls, which an earlier event parked."""
-    for index, event in enumerate(session.events[after:], after):
-        if event.author == "user" and any(response.id in answers for response in event.get_function_responses()):
-            return index
-    return None
-
-
-def _is_final(event: Event) -> bool:
-    """Whether the agent has answered with this event. A response of a parked call and an error end a run without an answer."""
-    if event.author == "user" or event.error_code is not None:
-        return False
-    return event.is_final_response() and not event.get_function_responses()

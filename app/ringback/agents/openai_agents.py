@@ -35,14 +35,29 @@ from agents import (
     RunResultStreaming,
     RunState,
     Session,
+    ToolApprovalItem,
     TResponseInputItem,
 )
 from agents.run_config import RunOptions
 
 from ringback.agents.agent_calls import REFUSALS, AgentCalls, ParkOptions, read_call_state, read_call_states
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.agents.openai_agents_tools import build_tool, build_tool_name, parse_arguments, returning_results
-from ringback.agents.parked_runs import ParkedRun, ParkedRuns, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
+from ringback.agents.openai_agents_tools import (
+    NO_ARGUMENTS,
+    ToolCallKey,
+    build_tool,
+    build_tool_name,
+    parse_arguments,
+    returning_results,
+)
+from ringback.agents.parked_runs import (
+    ParkedRun,
+    ParkedRuns,
+    ParkedRunsUnavailable,
+    RequestKey,
+    SQLiteParkedRuns,
+    ToolRequest,
+)
 from ringback.agents.wake_up import (
     AskPerson,
     CallbackForm,
@@ -156,18 +171,34 @@ class DurableRunner:
         client_session_id, tool_call_id = find_tool_call(wake_up, state)
         if client_session_id is None or tool_call_id is None:
             return None
-        found = await self._runs.find(client_session_id, tool_call_id)
-        if found is None or found.is_final:
+        for found in await self._runs.find(client_session_id, tool_call_id, wake_up.call_id):
+            result = await self._wake_run(agent, found, wake_up.call_id, ask, deliver, options)
+            if result is not None:
+                return result
+        return None
+
+    async def _wake_run(
+        self,
+        agent: Agent[Any],
+        found: ParkedRun,
+        call_id: str,
+        ask: AskPerson | None,
+        deliver: DeliverResult | None,
+        options: RunOptions[Any],
+    ) -> RunResult | None:
+        """Continue the run if all calls have ended that it waits for. `call_id` is the callback's."""
+        if found.is_final:
             return None
         async with self._leasing(found) as token:
             if not await self._runs.lease(found.id, token, seconds=LEASE_SECONDS):
                 raise NotParkedYet(f"Another process continues the run of '{found.client_session_id}' now.")
-            run = await self._runs.find(client_session_id, tool_call_id)
+            run = await self._runs.read(found.id)
             if run is None or run.is_final:
                 return None
             states = await self._read_states(run)
-            if tool_call_id in states:  # not in those of an earlier turn, whose callback is repeated
-                await ask_person(states[tool_call_id], ask)
+            for state in states.values():
+                if state.call_id == call_id:  # not in those of an earlier turn, whose callback is repeated
+                    await ask_person(state, ask)
             options = self._add_session(run.client_session_id, options)
             return await self._continue(agent, run, states, token, options, deliver) if _are_final(states) else None
 
@@ -175,12 +206,12 @@ class DurableRunner:
         self,
         agent: Agent[Any],
         run: ParkedRun,
-        states: Mapping[str, CallState],
+        states: Mapping[RequestKey, CallState],
         token: str,
         options: RunOptions[Any],
         deliver: DeliverResult | None,
     ) -> RunResult:
-        result = await _resume(agent, run, states, options)
+        result = await self._resume(agent, run, states, options)
         return await self._settle(agent, run, result, token, options, deliver=deliver)
 
     async def start_parked_calls(self) -> None:
@@ -217,7 +248,7 @@ class DurableRunner:
             states = await self._read_states(run)
             if not _are_final(states):
                 return settled
-            settled = await _resume(agent, run, states, options)
+            settled = await self._resume(agent, run, states, options)
         if deliver is not None and isinstance(settled, RunResult):
             await self._require_lease(run, token)
             await deliver(settled)
@@ -234,32 +265,33 @@ class DurableRunner:
 
     def _find_requests(self, result: RunResult | RunResultStreaming) -> list[ToolRequest]:
         """The interruptions that are calls of our tools. Others wait for a person's approval."""
-        requests: list[ToolRequest] = []
-        for item in result.interruptions:
-            named = self._tools.get(item.name or "")
-            if named is not None and item.call_id is not None:
-                upstream, tool = named
-                arguments = item.arguments or "{}"
-                requests.append(
-                    ToolRequest(tool_call_id=item.call_id, upstream=upstream, tool=tool, arguments=arguments)
-                )
-        return requests
+        requests = [request for item in result.interruptions if (request := self._to_request(item)) is not None]
+        return list({request.key: request for request in requests}.values())
 
-    async def _read_states(self, run: ParkedRun) -> dict[str, CallState]:
-        """How the run's calls stand, by tool_call_id. Calls that are not known to have started are started, or found."""
+    def _to_request(self, item: ToolApprovalItem) -> ToolRequest | None:
+        named = self._tools.get(item.name or "")
+        if named is None or item.call_id is None:
+            return None
+        upstream, tool = named
+        return ToolRequest(
+            tool_call_id=item.call_id, upstream=upstream, tool=tool, arguments=item.arguments or NO_ARGUMENTS
+        )
+
+    async def _read_states(self, run: ParkedRun) -> dict[RequestKey, CallState]:
+        """How the run's calls stand. Calls that are not known to have started are started, or found."""
         started = await self._start_calls(run)
-        known = {request.call_id: request.tool_call_id for request in run.requests if request.call_id is not None}
-        states = await read_call_states(self._client, list(known))
-        return started | {known[call_id]: state for call_id, state in states.items()}
+        known = {request.key: request.call_id for request in run.requests if request.call_id is not None}
+        states = await read_call_states(self._client, list(known.values()))
+        return started | {key: states[call_id] for key, call_id in known.items()}
 
-    async def _start_calls(self, run: ParkedRun) -> dict[str, CallState]:
+    async def _start_calls(self, run: ParkedRun) -> dict[RequestKey, CallState]:
         """Start those of the run's calls that are not known to have started, and store their ids.
 
         A repeated start finds its call for 30 days only; later it would run the tool again.
         """
         missing = [request for request in run.requests if request.call_id is None]
-        states = {request.tool_call_id: await self._park(run.client_session_id, request) for request in missing}
-        named = [replace(request, call_id=states[request.tool_call_id].call_id or None) for request in missing]
+        states = {request.key: await self._park(run.client_session_id, request) for request in missing}
+        named = [replace(request, call_id=states[request.key].call_id or None) for request in missing]
         if started := [request for request in named if request.call_id is not None]:
             await self._runs.record_calls(run.id, started)
         return states
@@ -278,6 +310,25 @@ class DurableRunner:
             )
         except REFUSALS as refusal:
             return _build_refused_state(request, refusal)
+
+    async def _resume(
+        self, agent: Agent[Any], run: ParkedRun, states: Mapping[RequestKey, CallState], options: RunOptions[Any]
+    ) -> RunResult:
+        """Run on from the saved state. Each ended call is approved, and its tool returns what the call has."""
+        state = await RunState.from_string(agent, run.state or "")
+        ended: dict[ToolCallKey, CallState] = {}
+        for item in state.get_interruptions():
+            if (call_state := self._find_state(item, states)) is not None:
+                state.approve(item)
+                ended[item.call_id or "", item.name or "", item.arguments or NO_ARGUMENTS] = call_state
+        with returning_results(ended):
+            return await Runner.run(agent, state, **options)
+
+    def _find_state(self, item: ToolApprovalItem, states: Mapping[RequestKey, CallState]) -> CallState | None:
+        """The state of this tool call. Its tool matters only if a call of another one has its name and its arguments."""
+        arguments = item.arguments or NO_ARGUMENTS
+        found = {key[1:3]: state for key, state in states.items() if (key[0], key[3]) == (item.call_id, arguments)}
+        return found.get(self._tools.get(item.name or "", ("", "")), next(iter(found.values()), None))
 
     def _add_session(self, client_session_id: str, options: RunOptions[Any]) -> RunOptions[Any]:
         return options if self._open_session is None else {"session": self._open_session(client_session_id), **options}
@@ -328,7 +379,7 @@ def _build_refused_state(request: ToolRequest, reason: Exception) -> CallState:
     return CallState(kind=CallStateKind.FAILED, call_id="", text=text)
 
 
-def _are_final(states: Mapping[str, CallState]) -> bool:
+def _are_final(states: Mapping[RequestKey, CallState]) -> bool:
     return all(state.is_final for state in states.values())
 
 
@@ -341,15 +392,3 @@ async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
-
-
-async def _resume(
-    agent: Agent[Any], run: ParkedRun, states: Mapping[str, CallState], options: RunOptions[Any]
-) -> RunResult:
-    """Run on from the saved state. Each ended call is approved, and its tool returns what the call has."""
-    state = await RunState.from_string(agent, run.state or "")
-    for item in state.get_interruptions():
-        if item.call_id in states:
-            state.approve(item)
-    with returning_results(states):
-        return await Runner.run(agent, state, **options)

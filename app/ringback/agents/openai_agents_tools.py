@@ -16,8 +16,12 @@ from ringback.client import Tool
 TOOL_NAME_CHARACTERS_MAX: Final = 64
 """The Responses API allows 64 letters, digits, _ and -."""
 
-_ended_calls: ContextVar[Mapping[str, CallState] | None] = ContextVar("ended_calls", default=None)
-"""By tool_call_id: what the tools of the current run return."""
+NO_ARGUMENTS: Final = "{}"
+ToolCallKey = tuple[str, str, str]
+"""A tool call's id, the name of its tool and its arguments: agents that are tools may name their calls alike."""
+
+_ended_calls: ContextVar[Mapping[ToolCallKey, CallState] | None] = ContextVar("ended_calls", default=None)
+"""What the tools of the current run return."""
 
 
 def build_tool_name(name: str) -> str:
@@ -36,8 +40,8 @@ def build_tool(name: str, tool: Tool) -> FunctionTool:
 
 
 @contextmanager
-def returning_results(states: Mapping[str, CallState]) -> Generator[None]:
-    """Let the tools return what these calls have, which are named by tool_call_id."""
+def returning_results(states: Mapping[ToolCallKey, CallState]) -> Generator[None]:
+    """Let the tools return what these calls have."""
     ended = _ended_calls.set(states)
     try:
         yield
@@ -47,8 +51,8 @@ def returning_results(states: Mapping[str, CallState]) -> Generator[None]:
 
 async def _return_result(context: ToolContext[Any], arguments: str) -> Any:
     """The body of every tool: what the call of this tool call has."""
-    del arguments
-    state = (_ended_calls.get() or {}).get(context.tool_call_id)
+    key = context.tool_call_id, context.tool_name, arguments or NO_ARGUMENTS
+    state = (_ended_calls.get() or {}).get(key)
     if state is None:
         raise UserError(f"The tool '{context.tool_name}' runs on Ringback: run its agent with DurableRunner.run.")
     return to_tool_output(state)

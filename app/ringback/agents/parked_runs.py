@@ -3,8 +3,9 @@
     save(state, calls) ──▶ waiting ──save(state, other calls)──▶ waiting
                                   └──save(state=None)─────────▶ finished
 
-A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. A process
-leases a run before it continues it: two processes never do so at the same time, and the lease of a process that died lapses. A
+A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. Some models
+name the calls of every run alike, so several runs may have a call of one name: the call's id tells them apart. A process leases
+a run before it continues it: two processes never do so at the same time, and the lease of a process that died lapses. A
 finished run stays for a while, so that a repeated callback is recognised.
 """
 
@@ -33,13 +34,32 @@ CREATE TABLE IF NOT EXISTS runs (
 CREATE TABLE IF NOT EXISTS requests (
     client_session_id TEXT NOT NULL, tool_call_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     upstream TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, open INTEGER NOT NULL, call_id TEXT,
-    PRIMARY KEY (client_session_id, tool_call_id));
+    PRIMARY KEY (client_session_id, tool_call_id, run_id, upstream, tool, arguments));
 CREATE INDEX IF NOT EXISTS requests_of_runs ON requests (run_id);
 CREATE INDEX IF NOT EXISTS finished_runs ON runs (finished_at) WHERE finished_at IS NOT NULL;
 """
-_FORMAT: Final = FileFormat(name="a file of parked runs", application_id=APPLICATION_ID, schema=_SCHEMA)
+_FROM_VERSION_1: Final = "; ".join(
+    (
+        "ALTER TABLE requests RENAME TO earlier_requests",
+        "DROP INDEX requests_of_runs",
+        _SCHEMA.strip("\n;"),
+        "INSERT INTO requests SELECT * FROM earlier_requests",
+        "DROP TABLE earlier_requests",
+    )
+)
+"""In version 1, a tool call of a name was of one run only."""
+_FORMAT: Final = FileFormat(
+    name="a file of parked runs",
+    application_id=APPLICATION_ID,
+    version=2,
+    schema=_SCHEMA,
+    upgrades={1: _FROM_VERSION_1},
+)
 NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
 """Unix time by the database's clock, which all processes on the file share."""
+
+RequestKey = tuple[str, str, str, str]
+"""What tells apart the requests of a run: agents that are tools may name their calls alike."""
 
 T = TypeVar("T")
 
@@ -59,6 +79,10 @@ class ToolRequest:
     """As the model wrote them: a JSON object, if it is a good one."""
     call_id: str | None = None
     """The call's id, once the store knows that it has started."""
+
+    @property
+    def key(self) -> RequestKey:
+        return self.tool_call_id, self.upstream, self.tool, self.arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +107,19 @@ class ParkedRuns(Protocol):
     async def save(self, run: ParkedRun, token: str, *, lease_seconds: float) -> bool:
         """Store a new run under the token's lease, or replace one that the token has leased; False if it has not.
 
-        A request that an earlier run waits for belongs to this run from now on.
+        An equal request that an earlier run waits for belongs to this run from now on.
         """
         ...
 
-    async def find(self, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
-        """The run that waits, or waited, for this tool call."""
+    async def find(self, client_session_id: str, tool_call_id: str, call_id: str) -> Sequence[ParkedRun]:
+        """The run that waits, or waited, for this call; if none is known to, all that may, newest first.
+
+        A run may wait for the call if it has a request of this name whose `call_id` it does not know yet.
+        """
+        ...
+
+    async def read(self, run_id: str) -> ParkedRun | None:
+        """The run as it is now. None if another run waits for its calls instead."""
         ...
 
     async def find_waiting(self) -> Sequence[ParkedRun]:
@@ -124,8 +155,11 @@ class SQLiteParkedRuns:
     async def save(self, run: ParkedRun, token: str, *, lease_seconds: float) -> bool:
         return await self._transact(lambda database: _save(database, run, token, lease_seconds))
 
-    async def find(self, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
-        return await self._transact(lambda database: _find(database, client_session_id, tool_call_id))
+    async def find(self, client_session_id: str, tool_call_id: str, call_id: str) -> Sequence[ParkedRun]:
+        return await self._transact(lambda database: _find(database, client_session_id, tool_call_id, call_id))
+
+    async def read(self, run_id: str) -> ParkedRun | None:
+        return await self._transact(lambda database: _read(database, run_id))
 
     async def find_waiting(self) -> Sequence[ParkedRun]:
         return await self._transact(_find_waiting)
@@ -196,27 +230,47 @@ def _save(database: sqlite3.Connection, run: ParkedRun, token: str, lease_second
 
 
 def _save_request(database: sqlite3.Connection, run: ParkedRun, request: ToolRequest) -> None:
-    """Store a request. An earlier run that waited for it alone is removed."""
-    key = (run.client_session_id, request.tool_call_id)
-    earlier = database.execute(
-        "SELECT run_id FROM requests WHERE client_session_id = ? AND tool_call_id = ?", key
-    ).fetchone()
     database.execute(
         "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, TRUE, ?)",
-        (*key, run.id, request.upstream, request.tool, request.arguments, request.call_id),
+        (
+            run.client_session_id,
+            request.tool_call_id,
+            run.id,
+            request.upstream,
+            request.tool,
+            request.arguments,
+            request.call_id,
+        ),
     )
-    if earlier is not None:
-        database.execute(
-            "DELETE FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = ?1)", earlier
-        )
+    _take_from_earlier_runs(database, run, request)
 
 
-def _find(database: sqlite3.Connection, client_session_id: str, tool_call_id: str) -> ParkedRun | None:
-    row = database.execute(
-        """SELECT runs.id, runs.client_session_id, state FROM runs JOIN requests ON run_id = runs.id
-        WHERE requests.client_session_id = ? AND tool_call_id = ?""",
-        (client_session_id, tool_call_id),
-    ).fetchone()
+def _take_from_earlier_runs(database: sqlite3.Connection, run: ParkedRun, request: ToolRequest) -> None:
+    """Remove an equal request of other runs: it is the same call. A run that waited for it alone is removed, too."""
+    equal = (
+        "client_session_id = ? AND tool_call_id = ? AND upstream = ? AND tool = ? AND arguments = ? AND run_id != ?",
+        (run.client_session_id, request.tool_call_id, request.upstream, request.tool, request.arguments, run.id),
+    )
+    earlier = database.execute(f"SELECT run_id FROM requests WHERE {equal[0]}", equal[1]).fetchall()  # noqa: S608 - constants
+    database.execute(f"DELETE FROM requests WHERE {equal[0]}", equal[1])  # noqa: S608 - constants
+    database.executemany(
+        "DELETE FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = ?1)", earlier
+    )
+
+
+def _find(database: sqlite3.Connection, client_session_id: str, tool_call_id: str, call_id: str) -> Sequence[ParkedRun]:
+    rows = database.execute(
+        """SELECT runs.id, runs.client_session_id, state, call_id FROM runs JOIN requests ON run_id = runs.id
+        WHERE requests.client_session_id = ?1 AND tool_call_id = ?2 AND (call_id = ?3 OR (call_id IS NULL AND open))
+        ORDER BY runs.rowid DESC""",
+        (client_session_id, tool_call_id, call_id),
+    ).fetchall()
+    known = [row for row in rows if row[3] == call_id]
+    return [_build_run(database, row) for row in {row[0]: row[:3] for row in known or rows}.values()]
+
+
+def _read(database: sqlite3.Connection, run_id: str) -> ParkedRun | None:
+    row = database.execute("SELECT id, client_session_id, state FROM runs WHERE id = ?", (run_id,)).fetchone()
     return None if row is None else _build_run(database, row)
 
 

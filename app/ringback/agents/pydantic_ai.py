@@ -212,7 +212,12 @@ def _to_tool_result(state: CallState) -> ToolReturn[Any] | ToolFailed:
     """What a tool of Pydantic AI returns or raises for an ended call."""
     if state.kind is CallStateKind.RESULT and state.result is not None:
         return ToolReturn(return_value=_to_return_value(state.result), metadata={CALL_ID: state.call_id})
-    return ToolFailed(state.text)
+    return ToolFailed(state.text + _mark_failed(state.call_id))
+
+
+def _mark_failed(call_id: str) -> str:
+    """The end of a failed call's text. Pydantic AI stores no metadata of it that could say which call it was."""
+    return f" [{call_id}]" if call_id else ""
 
 
 def _to_return_value(result: Mapping[str, Any]) -> Any:
@@ -269,18 +274,15 @@ def _find_parked(requests: DeferredToolRequests) -> dict[str, str]:
 def _has_result(conversation: Conversation, tool_call_id: str | None, call_id: str) -> bool:
     """Whether the history has a result of this tool call: the agent was woken for it before.
 
-    Some models name the first call of every response alike, so a result that names another call does not count.
+    Some models name the first call of every response alike, so a result counts only if it names the call.
     """
     requests = (message for message in conversation.messages if isinstance(message, ModelRequest))
-    parts = (part for request in requests for part in request.parts)
-    return any(
-        isinstance(part, ToolReturnPart)
-        and part.tool_call_id == tool_call_id
-        and _find_call_id(part.metadata) in {None, call_id}
-        for part in parts
-    )
+    parts = (part for request in requests for part in request.parts if isinstance(part, ToolReturnPart))
+    return any(part.tool_call_id == tool_call_id and _names_call(part, call_id) for part in parts)
 
 
-def _find_call_id(metadata: Any) -> Any:
-    """The call's id in the metadata of a tool's return. A failed call has no metadata."""
-    return cast("Mapping[str, Any]", metadata).get(CALL_ID) if isinstance(metadata, dict) else None
+def _names_call(part: ToolReturnPart, call_id: str) -> bool:
+    metadata = part.metadata
+    if isinstance(metadata, dict) and cast("Mapping[str, Any]", metadata).get(CALL_ID) == call_id:
+        return True
+    return isinstance(part.content, str) and part.content.endswith(_mark_failed(call_id))

@@ -138,9 +138,10 @@ class ToolCallReporting:
         """Run a Ringback in this process, with its own SQLite file.
 
         A tool's result is committed before the client gets the response. Deliveries run in the background, and the next start
-        continues them. Calls that ran when the process was killed end as `unknown` at the next start and send their callbacks
-        then. While the file cannot be written, responses have no `ringback/callId`, and the reports are retried as with
-        `reporting`.
+        continues them. Calls without an end when the process was killed or stopped end as `unknown` at the next start and send
+        their callbacks then, also those that wait for their client's answers between two rounds: only the client has the state
+        of such a call, and with the SDK's own key it can send it to the same process only. While the file cannot be written,
+        responses have no `ringback/callId`, and the reports are retried as with `reporting`.
 
         With `mount`, this server serves the REST API at `public_url`, and callbacks name its URLs. Create its keys with
         `ringback keys create`, for the principal named like `upstream`. Without `mount`, callbacks have no URLs: set

@@ -1,6 +1,7 @@
 """Runs an inbox's file in a thread of its own, and commits together what is written at the same time."""
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,11 +31,14 @@ class InboxWriter:
         self._writes_wait = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._process_id = os.getpid()
 
     async def open(self, *, now: float) -> None:
         """Open the file, and forget what is too old. Raises what `open_file` raises."""
         if self._thread is not None:
+            self._require_own()
             raise RuntimeError("This inbox is open already: each ReceiverApp needs an inbox of its own.")
+        self._process_id = os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringback-inbox")  # one: SQLite has one writer
         self._is_closing = False
         try:
@@ -47,7 +51,7 @@ class InboxWriter:
 
     async def close(self) -> None:
         """Commit the writes that wait, and close the file. Later writes raise `InboxClosed`."""
-        if self._thread is None:
+        if self._thread is None or not self._is_own():
             return
         self._is_closing = True
         try:
@@ -66,6 +70,7 @@ class InboxWriter:
 
         Raises `InboxClosed`: the work has no effect, unless the end was cancelled while it was being committed.
         """
+        self._require_own()
         if self._task is None or self._is_closing:
             raise InboxClosed("The inbox is closed.")
         written: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -74,7 +79,16 @@ class InboxWriter:
         return await written
 
     async def read(self, work: Callable[[InboxFile], T]) -> T:
+        self._require_own()
         return await self._run(partial(self._with_file, work))
+
+    def _is_own(self) -> bool:
+        return self._thread is None or self._process_id == os.getpid()
+
+    def _require_own(self) -> None:
+        """A forked child has a copy of this object, without the thread: it would wait for ever. Raises `InboxClosed`."""
+        if not self._is_own():
+            raise InboxClosed("This inbox belongs to the process that opened it. Open one of its own here.")
 
     def _with_file(self, work: Callable[[InboxFile], T]) -> T:
         return work(self._opened)

@@ -216,6 +216,57 @@ async def a_resumable_app_of_a_model_that_names_its_calls_alike(desk: Desk) -> N
     await a_model_that_names_its_calls_alike_in_every_response_parks_again_and_again(desk)
 
 
+async def a_call_is_refused_while_another_one_of_its_id_runs(desk: Desk) -> None:
+    """ADK gave the result of the first call to the second one, whose own result never reached the agent."""
+    first, second = ([call("slow", function_call_id="call_0", key=key)] for key in ("1", "2"))
+    agent = desk.agent(first, second, [text("it still runs")], [text("ok")], second, [text("ok again")])
+    await desk.say(agent, "go")
+
+    assert read_final_text(await desk.say(agent, "and the other one?")) == "it still runs"
+    assert "was not called: another call with the same id still runs" in str(model_of(agent).responses()[-1])
+    assert len(desk.ringback.started) == 1
+    assert await desk.wake(agent, 0, text="first") == "ok"
+    assert "first" in str(model_of(agent).responses())
+    await desk.say(agent, "once more")
+    assert await desk.wake(agent, 1, text="second") == "ok again"
+    assert await desk.call_back(agent, 0) is None
+
+
+async def the_second_of_two_calls_of_one_id_in_one_step_is_refused(desk: Desk) -> None:
+    alike = [call("slow", function_call_id="call_0", key=key) for key in ("1", "2")]
+    agent = desk.agent(alike, [text("ok")])
+    await desk.say(agent, "go")
+
+    assert len(desk.ringback.started) == 1
+    assert await desk.wake(agent, 0, text="first") == "ok"
+    assert "first" in str(model_of(agent).responses())
+
+
+async def the_same_call_again_finds_its_call(desk: Desk) -> None:
+    agent = desk.agent(*[[call("slow", function_call_id="call_0", key="1")] for _ in range(2)], [text("ok")])
+    await desk.say(agent, "go")
+    await desk.say(agent, "go on")
+
+    assert len(desk.ringback.started) == 1
+    assert await desk.wake(agent, 0) == "ok"
+    assert await desk.call_back(agent, 0) is None
+
+
+async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_an_earlier_call_of_its_name_has_failed(
+    desk: Desk,
+) -> None:
+    agent = desk.agent([call("slow", function_call_id="call_0", wrong="1")], [text("ok")])
+    await desk.say(agent, "go")
+    session = name_session(APP, USER, "s")
+    await AgentCalls(desk.client, UPSTREAM).park("slow", {"key": "2"}, client_session_id=session, tool_call_id="call_0")
+
+    try:
+        await desk.wake(agent, 0)
+    except NotParkedYet:
+        return
+    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+
+
 async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_an_earlier_call_has_its_name(
     desk: Desk,
 ) -> None:

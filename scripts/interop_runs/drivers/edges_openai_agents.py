@@ -139,6 +139,52 @@ async def a_run_parks_again_and_again(desk: Desk) -> None:
     assert await wake(desk, agent, 0) is None
 
 
+async def two_runs_whose_calls_are_named_alike_get_their_own_results(desk: Desk) -> None:
+    """The second run of a session replaced the first one, which nothing woke any more."""
+    agents: list[Agent[Any]] = []
+    models: list[ScriptedModel] = []
+    for key in ("1", "2"):
+        runner = DurableRunner(desk.ringback.client(), SQLiteParkedRuns(desk.folder / "runs.db"))
+        models.append(ScriptedModel([[call("slow", arguments=json.dumps({"key": key}))], [assistant_message("ok")]]))
+        agents.append(Agent(name="a", model=models[-1], tools=[*await runner.load_tools(UPSTREAM)]))
+        await runner.run(agents[-1], "go", client_session_id="s")
+    runner = DurableRunner(desk.ringback.client(), SQLiteParkedRuns(desk.folder / "runs.db"))
+    await runner.load_tools(UPSTREAM)
+
+    for index in (1, 0):
+        started = desk.ringback.started[index]
+        desk.ringback.end(started, f"result {index}")
+        result = await runner.wake(agents[index], desk.ringback.callback(started))
+        assert result is not None
+        assert f"result {index}" in str(outputs(models[index]))
+        assert await runner.wake(agents[index], desk.ringback.callback(started)) is None
+
+
+async def agents_that_are_tools_and_name_their_calls_alike_get_their_own_results(desk: Desk) -> None:
+    """Each got the result of the same call."""
+    runner = desk.runner()
+    tools = [*await runner.load_tools(UPSTREAM)]
+    models = [
+        ScriptedModel([[call("slow", arguments=json.dumps({"key": key}))], [assistant_message(f"{key} ok")]])
+        for key in ("1", "2")
+    ]
+    inner = [Agent(name=f"inner{number}", model=model, tools=tools) for number, model in enumerate(models)]
+    asked = [call(f"ask{number}", f"call_outer{number}", '{"input": "go"}') for number in range(2)]
+    outer_tools = [each.as_tool(f"ask{number}", "asks") for number, each in enumerate(inner)]
+    outer = Agent(name="outer", model=ScriptedModel([asked, [assistant_message("ok")]]), tools=outer_tools)
+    await runner.run(outer, "go", client_session_id="s")
+    assert len(desk.ringback.started) == len(models)
+
+    desk.ringback.end(desk.ringback.started[0], "result 0")
+    assert await runner.wake(outer, desk.ringback.callback(desk.ringback.started[0])) is None
+    desk.ringback.end(desk.ringback.started[1], "result 1")
+    result = await runner.wake(outer, desk.ringback.callback(desk.ringback.started[1]))
+
+    assert result is not None
+    read = [str(outputs(model)) for model in models]
+    assert ("result 0" in read[0], "result 1" in read[1]) == (True, True), read
+
+
 async def a_person_is_asked_once_although_a_call_beside_the_question_ends(desk: Desk) -> None:
     runner = desk.runner()
     model = ScriptedModel([[call("slow"), call("other", "call_b")], [assistant_message("ok")]])

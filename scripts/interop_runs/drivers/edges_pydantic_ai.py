@@ -187,6 +187,25 @@ async def a_callback_that_comes_before_its_conversation_is_saved_is_refused_also
     raise AssertionError("the callback counts as delivered, and no other wakes the agent")
 
 
+async def a_callback_that_comes_before_its_conversation_is_saved_is_refused_also_if_an_earlier_call_of_its_name_has_failed(
+    desk: Desk,
+) -> None:
+    """The error of the earlier call counted as the result of this one: nothing said of which call it was."""
+    agent = desk.agent([call(key="1")], [TextPart("done")])
+    await desk.ask(agent)
+    await desk.wake(agent, 0, text="it failed", is_error=True)
+    await AgentCalls(desk.client, UPSTREAM).park(
+        "slow", {"key": "2"}, client_session_id=SESSION, tool_call_id=call().tool_call_id
+    )
+
+    assert await desk.wake(agent, 0) is None
+    try:
+        await desk.wake(agent, 1)
+    except NotParkedYet:
+        return
+    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+
+
 async def calls_to_several_servers_wait_for_each_other(desk: Desk) -> None:
     agent = desk.agent([call(), call(upstream="second")], [TextPart("done")], upstreams=[UPSTREAM, "second"])
     await desk.ask(agent)

@@ -30,6 +30,35 @@ def request(tool_call_id: str) -> ToolRequest:
 RUN = ParkedRun(id="run-1", client_session_id="session-1", requests=[request("c1"), request("c2")], state="{}")
 
 
+FIRST_VERSION = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, client_session_id TEXT NOT NULL, state TEXT, finished_at REAL,
+    lease_token TEXT NOT NULL, lease_until REAL NOT NULL);
+CREATE TABLE requests (
+    client_session_id TEXT NOT NULL, tool_call_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    upstream TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL, open INTEGER NOT NULL, call_id TEXT,
+    PRIMARY KEY (client_session_id, tool_call_id));
+CREATE INDEX requests_of_runs ON requests (run_id);
+CREATE INDEX finished_runs ON runs (finished_at) WHERE finished_at IS NOT NULL;
+INSERT INTO runs VALUES ('run-1', 'session-1', '{}', NULL, 'token', 0);
+INSERT INTO requests VALUES ('session-1', 'c1', 'run-1', 'git', 'git_log', '{"repo": "."}', TRUE, 'call_1');
+PRAGMA application_id = 1380076370;
+PRAGMA user_version = 1;
+"""
+
+
+def make_run(run_id: str, arguments: str) -> ParkedRun:
+    """A run that waits for one call, whose name is the same in each run."""
+    return replace(RUN, id=run_id, requests=[replace(request("c1"), arguments=arguments)])
+
+
+async def save_with_ids(runs: SQLiteParkedRuns, run: ParkedRun, *call_ids: str) -> None:
+    """Save a run whose calls have started."""
+    await runs.save(run, "token", lease_seconds=LEASE)
+    started = [replace(each, call_id=call_id) for each, call_id in zip(run.requests, call_ids, strict=True)]
+    await runs.record_calls(run.id, started)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
@@ -44,9 +73,9 @@ async def test_a_saved_run_is_found_by_each_of_its_calls_in_another_process(runs
     assert await runs.save(RUN, "token", lease_seconds=LEASE)
 
     another = SQLiteParkedRuns(path)
-    assert [await another.find("session-1", call) for call in ("c1", "c2")] == [RUN, RUN]
-    assert await another.find("session-1", "c3") is None
-    assert await another.find("session-2", "c1") is None
+    assert [await another.find("session-1", call, "call_1") for call in ("c1", "c2")] == [[RUN], [RUN]]
+    assert await another.find("session-1", "c3", "call_1") == []
+    assert await another.find("session-2", "c1", "call_1") == []
 
 
 async def test_the_file_is_readable_by_its_owner_only(runs: SQLiteParkedRuns, path: Path) -> None:
@@ -90,25 +119,25 @@ async def test_a_token_whose_lease_lapsed_changes_nothing_once_another_token_has
     assert await runs.lease("run-1", "another", seconds=LEASE)
 
     assert not await runs.save(ParkedRun(id="run-1", client_session_id="session-1"), "slow", lease_seconds=LEASE)
-    assert await runs.find("session-1", "c1") == RUN
+    assert await runs.read("run-1") == RUN
 
 
 async def test_a_run_that_goes_on_waits_for_its_new_calls_only(runs: SQLiteParkedRuns) -> None:
-    await runs.save(RUN, "token", lease_seconds=LEASE)
+    await save_with_ids(runs, RUN, "call_1", "call_2")
     later = ParkedRun(id="run-1", client_session_id="session-1", requests=[request("c3")], state='{"turn": 2}')
 
     assert await runs.save(later, "token", lease_seconds=LEASE)
 
-    assert [await runs.find("session-1", call) for call in ("c1", "c3")] == [later, later]
+    assert await runs.find("session-1", "c1", "call_1") == [later]
+    assert await runs.find("session-1", "c3", "call_3") == [later]
 
 
 async def test_a_finished_run_is_recognised_and_no_longer_waits(runs: SQLiteParkedRuns) -> None:
-    await runs.save(RUN, "token", lease_seconds=LEASE)
+    await save_with_ids(runs, RUN, "call_1", "call_2")
 
     assert await runs.save(ParkedRun(id="run-1", client_session_id="session-1"), "token", lease_seconds=LEASE)
 
-    found = await runs.find("session-1", "c1")
-    assert found is not None
+    (found,) = await runs.find("session-1", "c1", "call_1")
     assert (found.is_final, found.requests) == (True, [])
     assert await runs.find_waiting() == []
 
@@ -119,8 +148,49 @@ async def test_a_call_belongs_to_the_run_that_was_saved_last(runs: SQLiteParkedR
 
     await runs.save(continued, "token", lease_seconds=LEASE)
 
-    assert await runs.find("session-1", "c2") == continued
+    assert await runs.find("session-1", "c2", "call_2") == [continued]
     assert await runs.find_waiting() == [continued]
+
+
+async def test_runs_whose_calls_are_named_alike_are_told_apart_by_the_ids_of_their_calls(
+    runs: SQLiteParkedRuns,
+) -> None:
+    """The later run took the call of the earlier one, which was removed: nothing woke it any more."""
+    first, second = (make_run(f"run-{number}", f'{{"number": {number}}}') for number in (1, 2))
+    await save_with_ids(runs, first, "call_1")
+    await runs.save(second, "token", lease_seconds=LEASE)
+
+    assert [each.id for each in await runs.find("session-1", "c1", "call_1")] == ["run-1"]
+    assert [each.id for each in await runs.find("session-1", "c1", "call_2")] == ["run-2"]
+    assert [each.id for each in await runs.find_waiting()] == ["run-1", "run-2"]
+
+
+async def test_while_no_ids_are_known_all_runs_with_a_call_of_the_name_are_found(runs: SQLiteParkedRuns) -> None:
+    for number in (1, 2):
+        await runs.save(make_run(f"run-{number}", f'{{"number": {number}}}'), "token", lease_seconds=LEASE)
+
+    assert [each.id for each in await runs.find("session-1", "c1", "call_1")] == ["run-2", "run-1"]
+
+
+async def test_calls_of_one_run_that_are_named_alike_are_all_kept(runs: SQLiteParkedRuns) -> None:
+    requests = [request("c1"), replace(request("c1"), arguments="{}")]
+    await runs.save(replace(RUN, requests=requests), "token", lease_seconds=LEASE)
+
+    found = await runs.read("run-1")
+
+    assert found is not None
+    assert sorted(found.requests, key=lambda each: each.arguments, reverse=True) == sorted(
+        requests, key=lambda each: each.arguments, reverse=True
+    )
+
+
+async def test_the_runs_in_a_file_of_the_first_version_are_kept(runs: SQLiteParkedRuns, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(FIRST_VERSION)
+
+    (found,) = await runs.find("session-1", "c1", "call_1")
+
+    assert found == replace(RUN, requests=[replace(request("c1"), call_id="call_1")])
 
 
 async def test_a_run_knows_the_ids_of_its_calls_that_have_started(runs: SQLiteParkedRuns, path: Path) -> None:
@@ -131,7 +201,7 @@ async def test_a_run_knows_the_ids_of_its_calls_that_have_started(runs: SQLitePa
     )
     await runs.record_calls("run-1", [replace(request("c2"), call_id="call_2"), of_an_earlier_turn])
 
-    found = await SQLiteParkedRuns(path).find("session-1", "c1")
+    found = await SQLiteParkedRuns(path).read("run-1")
     assert found is not None
     assert [each.call_id for each in found.requests] == [None, "call_2"]
 
@@ -190,4 +260,4 @@ async def test_a_full_disk_is_reported_as_such_and_the_run_before_stays(
     ):
         await runs.save(replace(RUN, state="x" * 100_000), "token", lease_seconds=LEASE)
 
-    assert await runs.find("session-1", "c1") == RUN
+    assert await runs.read("run-1") == RUN

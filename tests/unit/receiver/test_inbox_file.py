@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 import stat
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,49 @@ from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
 MESSAGE: Final = VerifiedMessage(message_id="evt_1", timestamp=0, key_fingerprint="0123456789abcdef")
 
 
+FORKED: Final = """
+import asyncio, os, selectors, sys
+from ringback.receiver import SQLiteInbox
+
+async def add(inbox, message_id):
+    await inbox.add(message_id, "scope", order_key="session", body=b"{}", cursor=None, now=0)
+
+async def open_inbox():
+    inbox = SQLiteInbox(sys.argv[1])
+    await inbox.open(now=0)
+    await add(inbox, "before")
+    return inbox
+
+async def use_in_child(inbox):
+    for use in (inbox.read_pending(), add(inbox, "child's"), inbox.close()):
+        try:
+            await use
+        except RuntimeError as error:
+            print(error, flush=True)
+
+loop = asyncio.SelectorEventLoop(selectors.PollSelector())  # the processes would share an epoll
+inbox = loop.run_until_complete(open_inbox())
+if os.fork() == 0:
+    asyncio.run(use_in_child(inbox))
+    sys.exit()
+os.wait()
+loop.run_until_complete(add(inbox, "after"))
+os._exit(0)  # as if it was killed: nothing is closed
+"""
+
+
+async def run_forked(path: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORKED, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return output.decode()
+
+
 def list_files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
@@ -42,6 +86,18 @@ async def test_a_second_process_with_the_same_inbox_is_refused_with_advice(
     async with make_app(tmp_path, never):
         with pytest.raises(InboxUnavailable, match="run one worker"):
             await make_app(tmp_path, never).open()
+
+
+async def test_a_forked_child_neither_uses_the_inbox_of_its_parent_nor_removes_its_log(tmp_path: Path) -> None:
+    """The child waited for ever for a thread of its parent. Its end removed the log to which the parent went on to write."""
+    output = await run_forked(tmp_path / "inbox.db")
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+    stored = [message.message_id for message in await inbox.read_pending()]
+    await inbox.close()
+
+    assert stored == ["before", "after"]
+    assert output == 2 * "This inbox belongs to the process that opened it. Open one of its own here.\n"
 
 
 async def test_a_file_that_is_no_inbox_is_refused(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ from ringback.client.problems import ClientError, InvalidArgument
 START_TIMEOUT_SECONDS: Final = 5.0
 """How long a request waits for what finds the call again. Servers that can send it do so at once."""
 KEEP_SECONDS: Final = 7 * 24 * 3600.0
-"""How long the state of a call is kept, as long as the service keeps a result. A time limit of the call comes in addition."""
+"""How long the state of a call is kept after its time limit: as long as the service keeps a result."""
+TIME_LIMIT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+"""The service's time limit of a call without `timeout_seconds`. On an MCP server such a call has no limit."""
 TIME_LIMIT_SECONDS_MAX: Final = 366 * 24 * 3600.0
 """What counts of a longer time limit: a state must be able to store the sum."""
 _ID_BYTES: Final = 16
@@ -70,9 +72,9 @@ class DurableCaller:
     ) -> None:
         """`api_key` is sent to the URL as a bearer token; any other target has its own. Raises ValueError for both.
 
-        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call, in addition to its
-        `timeout_seconds`. A state is of one principal: each caller that has it lists and joins all of its calls, also with
-        another API key.
+        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call after its time limit,
+        which is seven days without `timeout_seconds`. After that a join raises `UnknownHandle`, and starts nothing. A state is
+        of one principal: each caller that has it lists and joins all of its calls, also with another API key.
         """
         self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
         self._target = _make_target(target, api_key)
@@ -115,9 +117,10 @@ class DurableCaller:
         """Start a tool call and return its handle, which is durable by then. The tool goes on without this process.
 
         `upstream` names the server behind a Ringback. `callback` needs a Ringback, too, and a `secret` of yours: no handle has
-        one that the service makes. The same `idempotency_key` with the same request returns the same call. `accepts_input` says
-        that you can answer the tool's questions. `timeout_seconds` limits the whole call. A Ringback ends it by itself; on an
-        MCP server the process that follows the call does.
+        one that the service makes. The same `idempotency_key` with the same request returns the same call: at a Ringback for 30
+        days, on an MCP server while the state keeps the call, which then would run again. `accepts_input` says that you can
+        answer the tool's questions. `timeout_seconds` limits the whole call. A Ringback ends it by itself; on an MCP server the
+        process that follows the call does.
 
         `start_timeout_seconds` limits the wait for what finds the call again: a task, or the first event of a stream. A call
         without that gets a handle with `rejoinable=False`. With `cancel_if_not_resumable` it is cancelled instead, or not even
@@ -196,7 +199,7 @@ class DurableCaller:
             fingerprint=request.fingerprint(),
             lease_holder=self._runners.holder,
             lease_until=now + LEASE_SECONDS,
-            expires_at=now + min(request.timeout_seconds or 0.0, TIME_LIMIT_SECONDS_MAX) + self._keep_seconds,
+            expires_at=now + _find_time_limit(request) + self._keep_seconds,
         )
 
     async def _start_call(self, runner: CallRunner, start_timeout_seconds: float) -> None:
@@ -354,6 +357,11 @@ class DurableCaller:
         if (runner := self._runners.get(call_id)) is not None:
             await runner.stop()
         await self._journal.delete(call_id)
+
+
+def _find_time_limit(request: CallRequest) -> float:
+    given = TIME_LIMIT_SECONDS_DEFAULT if request.timeout_seconds is None else request.timeout_seconds
+    return min(given, TIME_LIMIT_SECONDS_MAX)
 
 
 def _make_target(target: Target, api_key: str | None) -> CallTarget:

@@ -84,7 +84,10 @@ class RunnerRegistry:
                 "process that requested the call, so another process cannot join. Request the call with a state that both "
                 "share: DurableCaller(target, state=SQLiteRequestState('calls.db')), or RedisRequestState."
             )
-        return f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
+        kept = f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
+        if not isinstance(handle, CallHandle) or handle.call_id is None:
+            return kept
+        return f"{kept} Ringback may still have its result: RingbackClient.result({handle.call_id!r})."
 
     def _remove(self, runner: CallRunner) -> None:
         if self._runners.get(runner.call.handle.id) is runner:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from ringback.client.durable import (
     McpTarget,
     MemoryRequestState,
     RequestStateManager,
+    SQLiteRequestState,
     StartUnknown,
     StoredState,
     UnknownHandle,
@@ -411,16 +413,37 @@ async def test_a_list_of_many_calls_in_memory_lets_other_tasks_run_between_its_p
     assert (len(listed), turns > before) == (40, True)
 
 
-async def test_a_call_is_kept_for_a_week_after_its_time_limit() -> None:
-    """It was kept for a week from its request: a call that may take a month was unknown after that."""
-    days = 0.0
+@pytest.mark.parametrize(("options", "limit_days"), [({"timeout_seconds": 30 * 86_400}, 30), ({}, 7)])
+async def test_a_call_is_kept_for_a_week_after_its_time_limit(options: dict[str, Any], limit_days: int) -> None:
+    """It was kept for a week from its request, though the service's time limit alone is a week, and a month at most."""
+    days = 0
     state = MemoryRequestState(now=lambda: FastClock().now() + 86_400 * days)
     async with create_caller(start_or_read, state) as caller:
-        handle = await caller.request_call_tool("git_log", upstream="git", timeout_seconds=30 * 86_400)
-        days = 36
+        handle = await caller.request_call_tool("git_log", upstream="git", **options)
+        days = limit_days + 6
         assert [call.handle.id for call in await caller.list_calls()] == [handle.id]
-        days = 38
+        days = limit_days + 8
         assert await caller.list_calls() == []
+
+
+async def test_a_join_of_a_call_whose_state_has_expired_starts_nothing_and_says_where_the_result_is(
+    tmp_path: Path,
+) -> None:
+    days, starts = 0, 0
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        nonlocal starts
+        starts += request.url.path == "/v1/calls"
+        return start_or_read(request)
+
+    state = SQLiteRequestState(tmp_path / "calls.db", now=lambda: FastClock().now() + 86_400 * days)
+    async with state, create_caller(respond, state) as caller:
+        handle = await caller.request_call_tool("git_log", upstream="git")
+        days = 15
+        with pytest.raises(UnknownHandle, match=rf"has expired.*result\('{CALL['id']}'\)"):
+            await caller.join_call_tool(handle)
+
+    assert starts == 1
 
 
 async def test_a_listed_call_has_the_ids_of_its_request() -> None:
