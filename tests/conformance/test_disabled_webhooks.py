@@ -1,11 +1,13 @@
-"""A disabled webhook keeps its open deliveries, and they are sent once it is enabled."""
+"""A disabled webhook keeps its open deliveries, and those of past events, and they are sent once it is enabled."""
 
 from datetime import timedelta
 
+from ringback.domain.catch_up import STEP_EVENTS_MAX
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import WebhookState
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.builders import make_delivery, make_verified_webhook
+from tests.support.catch_ups import append, finish_catching_up, list_received_seqs, start_catch_up
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.interleaving import CALLER, Nodes
@@ -37,3 +39,43 @@ async def test_deliveries_of_a_disabled_webhook_are_held_while_they_fall_due_and
 
     assert (attempts_while_disabled, held) == (0, {DeliveryState.HELD})
     assert {each.state for each in await engine.read_deliveries()} == {DeliveryState.DELIVERED}
+
+
+async def test_a_webhook_that_is_disabled_while_it_catches_up_gets_all_past_events_once_it_is_enabled(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    """It lost the rest, however soon it was enabled again: nothing said so, and no replay sends what has no delivery."""
+    node, receiver = nodes.first, ScriptedReceiver(204)
+    engine, webhook = Engine(node.store, clock), make_verified_webhook()
+    await append(engine, 3 * STEP_EVENTS_MAX)
+    await start_catch_up(engine, webhook)
+
+    await node.services.webhooks.change_webhook(CALLER, webhook.id, WebhookChange(state=WebhookState.DISABLED))
+    steps = await finish_catching_up(engine)
+    await append(engine, 1)
+    held = {each.state for each in await engine.read_deliveries()}
+    await node.services.webhooks.change_webhook(CALLER, webhook.id, WebhookChange(state=WebhookState.ACTIVE))
+    await finish_catching_up(engine)
+    while await engine.make_dispatcher(receiver).run_once():
+        pass
+
+    assert (steps, held) == (2, {DeliveryState.HELD})
+    assert await list_received_seqs(engine, webhook) == list(range(1, 3 * STEP_EVENTS_MAX + 1))
+    assert {each.state for each in await engine.read_deliveries()} == {DeliveryState.DELIVERED}
+
+
+async def test_a_webhook_that_is_enabled_before_it_has_caught_up_gets_what_happens_meanwhile_too(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    node = nodes.first
+    engine, webhook = Engine(node.store, clock), make_verified_webhook()
+    await append(engine, 2 * STEP_EVENTS_MAX)
+    await start_catch_up(engine, webhook)
+
+    for state in (WebhookState.DISABLED, WebhookState.ACTIVE):
+        await node.services.webhooks.change_webhook(CALLER, webhook.id, WebhookChange(state=state))
+    await append(engine, 1)
+    await finish_catching_up(engine)
+
+    assert await list_received_seqs(engine, webhook) == list(range(1, 2 * STEP_EVENTS_MAX + 2))
+    assert {each.state for each in await engine.read_deliveries()} == {DeliveryState.PENDING}

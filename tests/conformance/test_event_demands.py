@@ -23,6 +23,7 @@ from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.clock import START, FakeClock
+from tests.support.event_demands import remove_ended_demands
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
 from tests.support.subscriptions import make_request
@@ -109,7 +110,7 @@ async def test_a_webhook_that_is_enabled_again_after_a_long_time_receives_an_ups
         """The number of current demands after the change. The upstream is asked already: nothing waits for it."""
         await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
         await node.services.webhooks.change_webhook(CALLER, webhook_id, WebhookChange(state=state))
-        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        await remove_ended_demands(node.store)
         return len(await node.store.read(lambda tx: tx.event_demands.list_current(now=tx.now())))
 
     assert await change_state(WebhookState.ACTIVE) == 1
@@ -147,7 +148,7 @@ async def test_every_reader_with_an_older_cursor_learns_that_no_client_demanded_
     older = await read_cursor(node)
     clock.advance(2 * DEMAND_SECONDS)
     if is_removed:
-        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        await remove_ended_demands(node.store)
         await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
 
     first = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")

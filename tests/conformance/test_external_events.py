@@ -16,6 +16,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState, matches_event
 from tests.support.builders import make_webhook
 from tests.support.clock import START
+from tests.support.event_demands import remove_ended_demands
 from tests.support.examples import ALICE, BOB, EVENT
 
 PUSHED = "git/pushed"
@@ -180,7 +181,7 @@ async def test_ended_demands_and_their_followings_are_removed(store: Store) -> N
         following = EventFollowing(event_name=PUSHED, topic=topic, cursor="7", updated_at=START)
         await store.write(lambda tx, following=following: tx.event_followings.save(following))
 
-    assert await store.write(lambda tx: tx.event_demands.remove_ended(now=LATER)) == 1
+    assert await remove_ended_demands(store, now=LATER) == 1
 
     assert await store.read(lambda tx: tx.event_followings.get(PUSHED, "t1")) is None
     assert await store.read(lambda tx: tx.event_followings.get(PUSHED, "t2")) is not None

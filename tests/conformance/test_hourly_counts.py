@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,17 +14,19 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import EventName, build_call_event
 from ringback.domain.ids import EventId, IdGenerator
-from ringback.domain.insight_rows import HourRange
+from ringback.domain.insight_rows import FactBatch, FactStream, HourRange
 from ringback.domain.insights import HOUR, HourInsights, describe_hour, hour_of
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.domain.roles import COUNT_DUTY
+from ringback.domain.suspension import FREEZE_SECONDS
 from ringback.janitor import hour_counter
 from ringback.janitor.hour_counter import SETTLE_SECONDS, HourCounter
 from ringback.leadership import Leadership
 from ringback.services.insights import tails
 from ringback.services.insights.overviews import OverviewReader
 from ringback.services.insights.tails import TAIL_TTL_SECONDS
+from ringback.storage.rows.insights import SqlInsights
 from tests.support.builders import make_attempt, make_call, make_delivery, make_identity_erasure
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
@@ -293,6 +295,30 @@ async def test_hours_before_the_cutoff_are_removed_in_batches(store: Store, cloc
     removed = await store.write(lambda tx: tx.insights.remove(cutoff=RANGE.until, limit=2))
 
     assert (kept, removed) == (0, 2)
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_step_that_takes_too_long_is_followed_by_one_of_half_its_rows(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step was of the same rows, so that nothing was counted any more, of no stream."""
+    list_facts, limits = SqlInsights.list_facts, list[int]()
+
+    async def list_slowly_at_first(self: SqlInsights, *arguments: Any, limit: int, **named: Any) -> FactBatch:
+        limits.append(limit)
+        if len(limits) == 1:
+            clock.advance(2 * FREEZE_SECONDS)
+            raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")
+        return await list_facts(self, *arguments, limit=limit, **named)
+
+    monkeypatch.setattr(SqlInsights, "list_facts", list_slowly_at_first)
+    counter = make_counter(store, clock)
+    with pytest.raises(StoreUnavailable):
+        await counter.run_once()
+    await count_all(counter)
+
+    assert limits[:3] == [4, 2, 4], "the first stream again, and the second one"
+    assert limits[len(FactStream) + 1] == 3, "of the first stream, after a success"
 
 
 class LosingStore(StoreWrapper):

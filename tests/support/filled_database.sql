@@ -382,3 +382,12 @@ VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
 
 -- name: insight_positions
 INSERT INTO insight_positions (id, positions) VALUES (1, '{}');
+
+-- name: event_demands
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT printf('other-%09d', n), 'git/pushed', '', '{}', :future, 0 FROM numbers;
+
+-- name: few event_demands
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+VALUES ('alice', 'git/pushed', '', '{}', :future, 0), ('bob', 'git/rare', 't', '{}', :future, 0);

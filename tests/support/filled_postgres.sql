@@ -354,3 +354,11 @@ VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
 
 -- name: insight_positions
 INSERT INTO insight_positions (id, positions) VALUES (1, '{}');
+
+-- name: event_demands
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT 'other-' || to_char(n, 'FM000000000'), 'git/pushed', '', '{}', :future, 0 FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few event_demands
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+VALUES ('alice', 'git/pushed', '', '{}', :future, 0), ('bob', 'git/rare', 't', '{}', :future, 0);

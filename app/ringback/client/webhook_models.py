@@ -167,7 +167,7 @@ class Redelivery(OpenDeliveries):
 
     redelivered: int
     skipped: int = 0
-    """Matching deliveries whose webhook is disabled or removed, or that were sent again meanwhile."""
+    """Matching deliveries whose webhook is disabled or removed, that were sent again meanwhile, or whose body is unreadable."""
     webhooks: int = 0
     cursor: str | None = None
     """Continue from it; None at the end."""

@@ -6,7 +6,8 @@ So does a webhook that receives the same events as very many others, from the fi
 
 Until a webhook reaches the head of the log, all its deliveries come from these steps, new events included, so no event
 overtakes an older one. The position moves in the transaction that creates the deliveries, so a crash between two steps loses
-and repeats nothing.
+and repeats nothing. A webhook that its owner disables goes on to the head of the log, with deliveries that are held until it is
+enabled. Then its catch-up has ended, and what happens gets no delivery.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class CatchUp:
 
 
 class CatchUpRows(Protocol):
-    """Disabling or removing a webhook removes its row."""
+    """Disabling or removing a webhook removes its row. A unit that disables one for its owner saves the row again."""
 
     async def get(self, webhook_id: WebhookId) -> CatchUp | None: ...
 

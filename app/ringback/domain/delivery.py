@@ -302,9 +302,12 @@ def leaves_gap(delivery: Delivery) -> bool:
     """Whether a delivery that was given up leaves a gap that a `gap` envelope must report.
 
     A permanent failure (410, 413) loses the event too: what responded may have been a proxy, or a limit on the size of bodies.
-    Lost progress is no gap, and a replayed delivery has been reported before.
+    Lost progress is no gap, and a replayed delivery has been reported before. A gap that was never attempted is reported by
+    another one: what it reports is still missing.
     """
-    return delivery.kind is DeliveryKind.EVENT and delivery.seq is not None and delivery.generation == 1
+    if delivery.seq is None:
+        return False
+    return delivery.kind is DeliveryKind.GAP or (delivery.kind is DeliveryKind.EVENT and delivery.generation == 1)
 
 
 def suspended_window(*, created_at: datetime, now: datetime) -> timedelta:

@@ -118,6 +118,14 @@ class EventDemand:
     """The place in the log of the last gap; 0 for none. Before it, the upstream had lost events, or no client demanded them."""
 
 
+class DemandKey(NamedTuple):
+    """Names a demand."""
+
+    principal: Principal
+    event_name: str
+    topic: str
+
+
 class DemandedTopic(NamedTuple):
     """What principals demand of an upstream, once for all of them."""
 
@@ -170,6 +178,10 @@ class CurrentEventDemands(Protocol):
         """The different names and topics of current demands for this upstream's events, of all principals."""
         ...
 
+    async def is_current(self, principal: Principal, event_name: str, topic: str, *, now: datetime) -> bool:
+        """Whether this principal's demand has not ended."""
+        ...
+
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:
         """The principals with a current demand, sorted."""
         ...
@@ -190,8 +202,12 @@ class EventDemandRows(CurrentEventDemands, Protocol):
 
     async def count_of_principal(self, principal: Principal) -> int: ...
 
-    async def remove_ended(self, *, now: datetime) -> int:
-        """Remove demands that are not current, and followings without a demand. Return the number of demands."""
+    async def list_ended(self, *, now: datetime, after: DemandKey | None, limit: int) -> Sequence[DemandKey]:
+        """Demands that are not current, sorted, and of these the first after `after`."""
+        ...
+
+    async def remove_ended(self, keys: Sequence[DemandKey], *, now: datetime) -> None:
+        """Remove those of these demands that are not current, and all followings without a demand."""
         ...
 
 

@@ -37,12 +37,15 @@ from ringback.domain.insight_rows import (
 from ringback.domain.insights import PENDING_MAX, QUEUED_MAX, hour_of
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Principal
+from ringback.domain.suspension import FREEZE_SECONDS
+from ringback.janitor.config import BatchRows
 from ringback.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
 BATCH_SIZE: Final = 500
-"""Rows in one step: some milliseconds of a reader's time, and about one of the writer's."""
+"""Rows in one step: some milliseconds of a reader's time, and about one of the writer's. After a step that took long until the
+store refused it, the next one has half as many: otherwise it would be the same."""
 STEP_PAUSE_SECONDS: Final = 0.05
 """The pause between two steps while there is more to count. Ten thousand rows a second are counted."""
 ROUND_SECONDS: Final = 10.0
@@ -73,6 +76,7 @@ class HourCounter:
         self._store = store
         self._clock = clock
         self._leadership = leadership
+        self._batch = BatchRows(BATCH_SIZE)
         self._next_sample_at = 0.0
         self._longest = Counter[tuple[datetime, str]]()
         """What was written as the longest queues of this hour, so that only longer ones are written."""
@@ -101,7 +105,20 @@ class HourCounter:
         return has_more
 
     async def _count_batch(self, stream: FactStream) -> bool:
-        batch = await self._store.scan(None, lambda tx: _read_batch(tx, stream, own_now=self._clock.now()))
+        self._batch.begin(stream)
+        began_at = self._clock.monotonic()
+        try:
+            is_full = await self._count_next(stream, limit=self._batch.rows)
+        except StoreUnavailable:
+            if self._clock.monotonic() - began_at > FREEZE_SECONDS:
+                self._batch.reduce(stream)
+            raise
+        self._batch.raise_again(stream)
+        return is_full
+
+    async def _count_next(self, stream: FactStream, *, limit: int) -> bool:
+        own_now = self._clock.now()
+        batch = await self._store.scan(None, lambda tx: _read_batch(tx, stream, own_now=own_now, limit=limit))
         if batch.after is not None:
             await self._store.write(lambda tx: _write_batch(tx, stream, batch))
         return batch.is_full
@@ -122,12 +139,12 @@ class HourCounter:
         self._longest.update({(hour, name): length - self._longest[hour, name] for name, length in longer.items()})
 
 
-async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime) -> _CountedHours:
+async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime, limit: int) -> _CountedHours:
     before = (await tx.insights.get_positions()).get(stream)
     now = min(tx.now(), own_now) if stream in STREAMS_BY_ID else tx.now()
     restart = _find_restart(stream, before, now)
     until = now - seconds(SETTLE_SECONDS)
-    found = await tx.insights.list_facts(stream, restart or before, until=until, limit=BATCH_SIZE)
+    found = await tx.insights.list_facts(stream, restart or before, until=until, limit=limit)
     return _CountedHours(count_facts(found.facts), before, found.position or restart, tx.now(), found.is_full)
 
 

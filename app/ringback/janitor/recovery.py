@@ -18,7 +18,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, BatchRows, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
-from ringback.services.logins.login_waits import check_next_login, continue_resumption
+from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class RecoveryTasks:
             *self._list_tasks_for_others(),
             MaintenanceTask(self._queue_scheduled_calls, {Upkeep.SCHEDULED_CALLS: SCHEDULED_GRACE_SECONDS}),
             MaintenanceTask(self._finish_overdue_calls, {Upkeep.CALL_DEADLINES: 0.0}),
-            MaintenanceTask(continue_resumption, {Upkeep.LOGIN_RESUMPTIONS: None}),
+            MaintenanceTask(self._continue_resumption, {Upkeep.LOGIN_RESUMPTIONS: None}),
             MaintenanceTask(check_next_login, {Upkeep.LOGIN_CHECKS: 0.0}),
             MaintenanceTask(self._release_expired_leases, {Upkeep.DELIVERY_LEASES: 0.0}),
             MaintenanceTask(self._pull_back_deliveries, {Upkeep.LATE_DELIVERIES: None}),
@@ -137,6 +137,10 @@ class RecoveryTasks:
         ]
         await self._recorder.finish_calls(tx, requests)
         return len(requests) == limit
+
+    async def _continue_resumption(self, tx: Transaction) -> bool:
+        """Queue calls whose login is there."""
+        return await continue_resumption(tx, limit=self._batch.at_most(RESUMED_BATCH_SIZE))
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""

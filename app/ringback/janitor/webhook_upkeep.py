@@ -100,7 +100,7 @@ class WebhookTasks:
 
     async def _terminate_subscriptions(self, tx: Transaction) -> bool:
         """End the event subscriptions whose API key was revoked or has expired, some keys in each round."""
-        position = await terminate_of_keys(tx, self._recorder, after=self._key_cursor)
+        position = await terminate_of_keys(tx, self._recorder, after=self._key_cursor, rows_max=self._batch.rows)
 
         def advance_cursor() -> None:
             self._key_cursor = position or ""
@@ -110,7 +110,9 @@ class WebhookTasks:
 
     async def _terminate_abandoned_subscriptions(self, tx: Transaction) -> bool:
         """End the event subscriptions without expiry whose receivers have failed for a week."""
-        position = await terminate_abandoned(tx, self._recorder, position=self._failing_cursor)
+        position = await terminate_abandoned(
+            tx, self._recorder, position=self._failing_cursor, rows_max=self._batch.rows
+        )
 
         def advance_cursor() -> None:
             self._failing_cursor = position

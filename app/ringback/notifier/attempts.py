@@ -156,7 +156,7 @@ class AttemptRecorder:
             after = self._webhook_after_attempt(
                 after, finished.result, update, now=now, confirmed_now=tx.confirmed_now()
             )
-        was_delivered = any(each.finished.result.category is AttemptCategory.DELIVERED for each in group)
+        was_delivered = any(_was_delivered(each.finished) for each in group)
         if was_delivered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
             first_missed, after = after.missed_from, replace(after, missed_from=None)
             position = await read_log_position(tx, after.principal, first_missed - 1)
@@ -291,6 +291,12 @@ def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: D
     if update.state is DeliveryState.DEAD and is_undelivered:
         return health.webhook_after_loss(webhook, update.delivery.seq or 0)
     return webhook
+
+
+def _was_delivered(finished: FinishedAttempt) -> bool:
+    """Whether the receiver has accepted a delivery that may be followed by another one."""
+    is_last = finished.delivery.kind is DeliveryKind.TERMINATED
+    return finished.result.category is AttemptCategory.DELIVERED and not is_last
 
 
 def _is_failed_envelope(finished: FinishedAttempt) -> bool:

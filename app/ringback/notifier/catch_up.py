@@ -14,7 +14,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.fan_out import FanOut
 from ringback.waits import notify_when_set, wait_first
@@ -38,12 +38,13 @@ class CatchUps:
 
     async def continue_catch_up(self, tx: Transaction, catch_up: CatchUp) -> None:
         """Make the next step; at the head of the log, the catch-up ends and new events reach the webhook directly."""
-        webhook = await tx.webhooks.get(catch_up.webhook_id)  # first: disabling it removes its row here
+        webhook = await tx.webhooks.get(catch_up.webhook_id)  # first: removing it removes its row here
         latest = await tx.catch_ups.get(catch_up.webhook_id)
         if latest is None or webhook is None:
-            return  # the owner has disabled or removed the webhook
+            return  # the owner has removed the webhook
         await tx.event_log.get_head(webhook.principal, lock=True)
-        await self._run_step(tx, *await _skip_removed_events(tx, latest, webhook))
+        latest, webhook = await _skip_removed_events(tx, latest, webhook)
+        await self._run_step(tx, latest, _hold_if_disabled(tx, webhook))
 
     async def _run_step(self, tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> None:
         where = EventFilter(call_id=webhook.call_id)
@@ -59,6 +60,13 @@ class CatchUps:
             tx.notify(CATCH_UP_TOPIC)
             return
         await tx.catch_ups.remove(webhook.id)
+
+
+def _hold_if_disabled(tx: Transaction, webhook: Webhook) -> Webhook:
+    """A disabled webhook catches up as one that is paused: with deliveries that are held until it is enabled."""
+    if webhook.state is not WebhookState.DISABLED:
+        return webhook
+    return replace(webhook, state=WebhookState.ACTIVE, paused_at=webhook.paused_at or tx.now())
 
 
 async def _skip_removed_events(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> tuple[CatchUp, Webhook]:

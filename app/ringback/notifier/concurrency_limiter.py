@@ -15,7 +15,7 @@ them from there. So a rate limit holds for all nodes together. The other limits 
 many attempts in flight, and N probes of a failing webhook. A breaker of an origin that one node opens is closed at another node
 until its next query for that origin, or the end of its first failed attempt there: at most `per_origin_max` attempts.
 One that another node closes is open here until the next query for that origin: while deliveries wait for it, there is one after
-`RECHECK_AFTER_SECONDS` at most, and later if thousands of webhooks wait.
+`RECHECK_AFTER_SECONDS` at most, and later if thousands of webhooks wait. One principal's thousands delay its own checks only.
 """
 
 from collections import Counter
@@ -38,8 +38,8 @@ Key = TypeVar("Key")
 RECHECK_AFTER_SECONDS: Final = 10.0
 """A webhook without permits is read from the store again after this time, because its owner may have changed it."""
 RECHECKS_PER_SECOND: Final = 100.0
-"""If more than a thousand wait, each is read so much later that no more are read in a second: while a receiver is away that ten
-thousand webhooks share, nothing changes for most of them."""
+"""If more than a thousand wait, they are read so much later that principals with many have no more reads in a second together.
+Those with few have as many again. While a receiver is away that ten thousand webhooks share, nothing changes for most."""
 BLOCKED_RECHECK_SECONDS: Final = 1.0
 """An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time. So is a
 webhook whose rate another node was using."""
@@ -95,6 +95,7 @@ class ConcurrencyLimiter:
         self._waiting: dict[WebhookId, _WaitingWebhook] = {}
         self._waiting_by_origin: Counter[str] = Counter()
         self._waiting_by_receiver: Counter[ReceiverKey] = Counter()
+        self._waiting_by_principal: Counter[Principal] = Counter()
 
     @property
     def in_flight(self) -> int:
@@ -225,9 +226,7 @@ class ConcurrencyLimiter:
 
     def mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
         self.clear_waiting(webhook.id)
-        recheck_seconds = BLOCKED_RECHECK_SECONDS
-        if not is_blocked:
-            recheck_seconds = max(RECHECK_AFTER_SECONDS, len(self._waiting) / RECHECKS_PER_SECOND)
+        recheck_seconds = BLOCKED_RECHECK_SECONDS if is_blocked else self._seconds_until_recheck(webhook.principal)
         is_open = webhook.breaker.state(now) is CircuitState.OPEN
         paused_until = webhook.breaker.paused_until if is_open else None
         key = ReceiverKey(webhook.principal, origin)
@@ -240,11 +239,19 @@ class ConcurrencyLimiter:
         )
         self._waiting_by_origin[origin] += 1
         self._waiting_by_receiver[key] += 1
+        self._waiting_by_principal[key.principal] += 1
+
+    def _seconds_until_recheck(self, principal: Principal) -> float:
+        """Every waiting principal has an equal share of the checks. One that has few webhooks does not wait for all others."""
+        own = self._waiting_by_principal[principal] + 1
+        principals = len(self._waiting_by_principal) + (own == 1)
+        return max(RECHECK_AFTER_SECONDS, min(len(self._waiting), own * principals) / RECHECKS_PER_SECOND)
 
     def clear_waiting(self, webhook_id: WebhookId) -> None:
         if (waiting := self._waiting.pop(webhook_id, None)) is not None:
             _add_to_counter(self._waiting_by_origin, waiting.receiver_key.origin, -1)
             _add_to_counter(self._waiting_by_receiver, waiting.receiver_key, -1)
+            _add_to_counter(self._waiting_by_principal, waiting.receiver_key.principal, -1)
 
     def is_waiting(self, webhook_id: WebhookId) -> bool:
         """Whether older deliveries of this webhook wait for permits."""

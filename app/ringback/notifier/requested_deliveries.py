@@ -54,7 +54,8 @@ class RequestedDeliveries:
     ) -> Sequence[Delivery]:
         """Insert the next generation of each delivery: it sends the stored body again under the same webhook-id.
 
-        The deliveries were read after `lock_log`, with their bodies.
+        The deliveries were read after `lock_log`, with their bodies. One whose body cannot be read gets none: the copy would
+        have no body, also once the missing key is back.
         """
         replays = [
             next_generation(
@@ -66,6 +67,7 @@ class RequestedDeliveries:
                 stopped=new_window_stop(webhook, now=tx.now()),
             )
             for delivery in deliveries
+            if not delivery.is_unreadable
         ]
         await self._insert(tx, replays)
         return replays

@@ -212,7 +212,8 @@ class RedeliveredView(OpenDeliveriesView):
 
     redelivered: int = Field(description="The number of deliveries that are sent again.")
     skipped: int = Field(
-        description="The number of matching deliveries whose webhook is disabled or removed, or that were sent again meanwhile."
+        description="The number of matching deliveries whose webhook is disabled or removed, that were sent again meanwhile, "
+        "or whose body cannot be read because a sealing key is missing."
     )
     webhooks: int = Field(description="The number of webhooks that they are sent to.")
     cursor: str | None = Field(description="Send the request again with it to continue; null at the end.")

@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
 from ringback.domain.errors import RowsLocked
 from ringback.domain.event import ExternalEvent
-from ringback.domain.event_types import EventDemand
+from ringback.domain.event_types import DemandKey, EventDemand
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.notifier.recorder import RecordedEvent, Recorder
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.storage.rows.event_types import SqlEventDemands
 from ringback.upstreams.events import event_recorder, following
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.event_recorder import UpstreamEventRecorder
@@ -23,6 +24,7 @@ from ringback.upstreams.principal_units import UNITS_AT_ONCE
 from tests.support.builders import make_event
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import Engine, wait_until
+from tests.support.event_demands import remove_ended_demands
 from tests.support.examples import ALICE, BOB
 from tests.support.limits import WAIT_SECONDS
 from tests.support.scripted_events import FOLLOWED, ScriptedEvents, make_occurrences
@@ -35,14 +37,14 @@ class PolledTypes:
         assert name == FOLLOWED.event_name
 
 
-async def demand_events(engine: Engine, *principals: Principal) -> None:
+async def demand_events(engine: Engine, *principals: Principal, ended: bool = False) -> None:
     for principal in principals:
         demand = EventDemand(
             principal=principal,
             event_name=FOLLOWED.event_name,
             topic="",
             arguments={},
-            polled_until=engine.clock.now() + timedelta(hours=1),
+            polled_until=engine.clock.now() + timedelta(hours=-1 if ended else 1),
         )
         await engine.store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
 
@@ -87,6 +89,32 @@ async def running(recorder: UpstreamEventRecorder) -> AsyncGenerator[None]:
     finally:
         stop.set()
         await asyncio.wait_for(run, WAIT_SECONDS)
+
+
+async def test_ended_demands_are_removed_a_few_in_each_transaction(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand that ended while the service was away took one transaction 0.4 to 0.7 s."""
+    monkeypatch.setattr(event_recorder, "REMOVED_DEMANDS_MAX", 2)
+    monkeypatch.setattr(event_recorder, "REMOVAL_PAUSE_SECONDS", 0.0)
+    await demand_events(engine, *(Principal(f"agent-{number}") for number in range(5)), ended=True)
+    await demand_events(engine, ALICE)
+    remove, removed = SqlEventDemands.remove_ended, list[int]()
+
+    async def note_and_remove(self: SqlEventDemands, keys: Sequence[DemandKey], *, now: datetime) -> None:
+        await remove(self, keys, now=now)
+        removed.append(len(keys))
+
+    async def have_all_ended() -> bool:
+        return len(removed) == 3
+
+    monkeypatch.setattr(SqlEventDemands, "remove_ended", note_and_remove)
+    async with running(make_recorder(engine, ScriptedEvents(), engine.store)):
+        await wait_until(have_all_ended)
+
+    assert removed == [2, 2, 1]
+    assert await engine.store.read(lambda tx: tx.event_demands.count_of_principal(Principal("agent-4"))) == 0
+    assert await engine.store.read(lambda tx: tx.event_demands.count_of_principal(ALICE)) == 1
 
 
 async def test_a_page_is_written_in_a_unit_for_each_principal_and_repeats_make_no_event(engine: Engine) -> None:
@@ -220,7 +248,7 @@ async def test_a_leader_that_leads_again_stores_a_cursor_that_another_one_has_re
     recorder = make_recorder(still, events, still.store)
     async with running(recorder):
         await events.wait_until_asked(2)
-    await still.store.write(lambda tx: tx.event_demands.remove_ended(now=still.clock.now() + timedelta(days=1)))
+    await remove_ended_demands(still.store, now=still.clock.now() + timedelta(days=1))
     await demand_events(still, ALICE)
 
     events.results.append(quiet)

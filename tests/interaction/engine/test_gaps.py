@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import httpx
+import orjson
 import pytest
 
 from ringback.domain.cursor import decode_log_position
@@ -109,6 +110,30 @@ async def test_a_gap_that_could_not_be_delivered_is_sent_again(
     await still.finish_call(make_call())
     await run_rounds(still, board)
     assert {gap.state for gap in await list_gap_envelopes(still)} == {DeliveryState.DEAD, DeliveryState.DELIVERED}
+
+
+async def test_a_gap_that_was_held_to_its_age_is_followed_by_another_one_from_the_same_place(
+    still: Engine, fake_clock: FakeClock, registered: Webhook
+) -> None:
+    """It was given up without an attempt, and the receiver never learned what it had missed."""
+    missed = replace(registered, missed_from=1)
+    await still.store.write(lambda tx: tx.webhooks.update(missed, WebhookPart.MISSED))
+    board = ReceiversByHost()
+    await still.finish_call(make_call())
+    await run_rounds(still, board, 1)
+    assert [gap.state for gap in await list_gap_envelopes(still)] == [DeliveryState.PENDING]
+
+    await still.store.write(lambda tx: tx.webhook_deliveries.hold_pending(registered.id, limit=10))
+    fake_clock.advance(2 * 3600)
+    await still.make_janitor().run_once()
+    await still.finish_call(make_call())
+    await run_rounds(still, board, 3)
+
+    given_up, sent = sorted(await list_gap_envelopes(still), key=lambda gap: gap.id)
+    assert (given_up.state, sent.state) == (DeliveryState.DEAD, DeliveryState.DELIVERED)
+    assert [body["cursor"] for body in board.bodies() if body.get("type") == "gap"] == [
+        orjson.loads(given_up.body)["cursor"]
+    ]
 
 
 @pytest.mark.requirement("R27")

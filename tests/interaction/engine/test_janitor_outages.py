@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,6 +12,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ids import WebhookId
+from ringback.domain.login_waits import LoginResumption
 from ringback.domain.ports import Store, Transaction
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig, Retention
 from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS
@@ -19,7 +20,12 @@ from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.erasures import SqlErasedDeliveries
 from ringback.storage.rows.events import SqlEvents
+from ringback.storage.rows.login_waits import SqlLoginWaits
+from ringback.storage.rows.subscriptions import SqlSubscriptions
+from ringback.storage.rows.unit import SqlRows
+from ringback.storage.rows.webhooks import SqlWebhooks
 from tests.support.builders import (
+    make_api_key,
     make_call,
     make_delivery,
     make_event,
@@ -29,9 +35,10 @@ from tests.support.builders import (
 )
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine, insert_dispatched_call, wait_until
-from tests.support.examples import BOB
+from tests.support.examples import ALICE, BOB
 from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import StoreWrapper
+from tests.support.subscriptions import SubscriptionStage, with_key
 
 T = TypeVar("T")
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
@@ -272,6 +279,37 @@ async def test_a_release_or_an_erasure_that_is_too_slow_handles_half_as_many_row
         fake_clock.advance(SLOW_TASK_REST_SECONDS)
 
     assert (released[:2], erased[:2]) == ([200, 100], [200, 100])
+
+
+@pytest.mark.parametrize(
+    ("rows", "method"), [(SqlLoginWaits, "list_waiting"), (SqlSubscriptions, "list_keys"), (SqlWebhooks, "list_page")]
+)
+async def test_a_login_or_an_end_of_subscriptions_whose_batch_is_too_slow_handles_half_of_it(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, rows: type[SqlRows], method: str
+) -> None:
+    """Their batches had one size: after a statement that took too long, the next one was the same."""
+    resumption = LoginResumption(upstream="git", owner=ALICE, tokens_version=1, worked_at=START)
+    await still.store.write(lambda tx: tx.login_waits.save_resumption(resumption))
+    key = make_api_key()
+    await still.store.write(lambda tx: tx.api_keys.insert(key))
+    await SubscriptionStage(still).subscribe(caller=with_key(key.id))
+    await still.insert_webhooks(make_verified_webhook(last_error="http_5xx", failing_since=START))
+    run, limits = getattr(rows, method), list[int]()
+
+    async def run_slowly_at_first(self: SqlRows, *arguments: Any, limit: int, **named: Any) -> Any:
+        limits.append(limit)
+        if len(limits) == 1:
+            fake_clock.advance(STATEMENT_SECONDS)
+            raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")
+        return await run(self, *arguments, limit=limit, **named)
+
+    monkeypatch.setattr(rows, method, run_slowly_at_first)
+    janitor = still.make_janitor(batch_size=200)
+    for _ in range(2):
+        await janitor.run_once()
+        fake_clock.advance(SLOW_TASK_REST_SECONDS)
+
+    assert limits == [50, 25]
 
 
 def refuse_many(clock: FakeClock, limit: int, limits: list[int]) -> None:

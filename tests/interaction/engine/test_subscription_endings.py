@@ -64,6 +64,22 @@ async def test_the_receiver_of_a_removed_subscription_gets_the_codes_of_its_clie
     assert await stage.count_live() == 0
 
 
+async def test_a_receiver_that_has_missed_events_gets_nothing_after_the_end_of_its_subscription(still: Engine) -> None:
+    """It got a gap: from where to poll for a subscription of which it had just learned that it has ended."""
+    board, stage = ReceiversByHost(), SubscriptionStage(still)
+    grant = await stage.subscribe()
+    webhook = await still.read_webhook(WebhookId(grant.id))
+    missed = replace(webhook, missed_from=1)
+    await still.store.write(lambda tx: tx.webhooks.update(missed, WebhookPart.MISSED))
+
+    await remove(still, grant)
+    dispatcher = still.make_dispatcher(board)
+    for _ in range(3):
+        await dispatcher.run_once()
+
+    assert [body["type"] for body in board.bodies()] == ["terminated"]
+
+
 async def test_the_receivers_of_a_removed_event_type_learn_that_it_does_not_exist(still: Engine) -> None:
     board, stage = ReceiversByHost(), SubscriptionStage(still)
     await stage.subscribe()

@@ -7,7 +7,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Caller
 from ringback.protocol.mcp_events.errors import ErrorProfile
 from ringback.services.access.api_keys import ApiKeys
-from ringback.services.webhooks.subscription_ends import terminate_of_event
+from ringback.services.webhooks.subscription_ends import terminate_of_event, terminate_of_keys
 from tests.support.builders import make_api_key, make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
@@ -97,6 +97,40 @@ async def test_all_subscriptions_of_a_key_end_in_bounded_batches(still: Engine, 
     await still.run_recovery()
 
     assert await stage.count_live() == 0
+
+
+async def test_one_transaction_ends_the_subscriptions_of_one_key(still: Engine) -> None:
+    """Fifty revoked keys with nineteen subscriptions each ended in one."""
+    stage = SubscriptionStage(still)
+    for number in range(3):
+        caller = await insert_key(still)
+        await stage.subscribe(caller=caller, arguments={"tool": f"tool-{number}"})
+        await revoke(still, caller)
+
+    position = await still.store.write(lambda tx: terminate_of_keys(tx, still.recorder, after=""))
+
+    assert (position is not None, await stage.count_live()) == (True, 2)
+
+
+async def test_one_transaction_cancels_as_many_deliveries_of_a_keys_subscriptions_as_of_one(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty subscriptions with 199 open deliveries each were four thousand in one transaction."""
+    monkeypatch.setattr("ringback.services.webhooks.subscription_ends.CANCELLED_DELIVERIES_BATCH_SIZE", 3)
+    stage = SubscriptionStage(still)
+    caller = await insert_key(still)
+    for number in range(2):
+        await stage.subscribe(caller=caller, url=f"{HOOK}/{number}")
+    fake_clock.advance(GRACE_SECONDS)
+    for _ in range(2):
+        await still.finish_call(make_call())
+    await revoke(still, caller)
+
+    await still.store.write(lambda tx: terminate_of_keys(tx, still.recorder, after=""))
+    cancelled = [each.state for each in await still.read_deliveries()].count(DeliveryState.CANCELLED)
+    await still.run_recovery()
+
+    assert (cancelled, await stage.count_live()) == (3, 0)
 
 
 async def test_an_event_type_that_is_gone_ends_its_subscriptions(still: Engine) -> None:

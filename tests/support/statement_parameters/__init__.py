@@ -83,7 +83,7 @@ FULL_SCAN_STATEMENTS: Final = {
     "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
     "event_demands.current": "what principals want of upstreams now; each principal has a bounded number",
     "event_demands.different": "the same, in a thread of the pool",
-    "event_demands.remove_ended": "the same, and those that ended within the last minute",
+    "event_demands.ended": "the same, and those that ended within the last minute",
     "event_demands.remove_unwanted_followings": "a row for each different demand",
     "tool_aliases.all": "the few names that are too long or have odd characters",
     "api_keys.all": "an operator's list of keys",

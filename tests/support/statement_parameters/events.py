@@ -43,9 +43,11 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "count_of_principal": [{}],
         "current": [{}],
         "different": [{}],
+        "is_current": [{"event_name": "git/pushed", "topic": ""}],
         "of_upstream": [{"first_name": "git/", "end_name": "git0"}],
-        "principals": [{"event_name": "git/pushed", "topic": ""}],
-        "remove_ended": [{}],
+        "principals": [{"event_name": "git/rare", "topic": "t"}],
+        "ended": [{"after_principal": "", "after_event_name": "", "after_topic": ""}],
+        "remove_ended": [{"event_name": "git/pushed", "topic": ""}],
         "remove_unwanted_followings": [{}],
     },
     "event_followings": {

@@ -178,7 +178,7 @@ def test_each_delivery_kind_has_its_schedule_and_ordering_does_not_extend_it(pro
     [
         (make_delivery(), True),
         (make_delivery(kind=DeliveryKind.PROGRESS), False),
-        (make_delivery(kind=DeliveryKind.GAP, event_id=None), False),
+        (make_delivery(kind=DeliveryKind.GAP, event_id=None), True),
         (make_delivery(generation=2), False),
         (make_delivery(seq=None, call_id=None), False),
     ],

@@ -166,6 +166,41 @@ def test_if_thousands_wait_a_hundred_are_checked_in_a_second(limiter: Concurrenc
     assert skipped == [3000, 1999, 999, 0]
 
 
+def test_a_webhook_is_checked_in_time_however_many_webhooks_of_another_principal_wait(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    """Another node closes a breaker that is open here. One principal's dead receivers delayed the callbacks of all others."""
+    pause = CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1))
+    for _ in range(3000):
+        limiter.mark_waiting(make_verified_webhook(breaker=pause), HERE, now=START)
+    others = [make_verified_webhook(principal=Principal(name), breaker=pause) for name in ("bob", "carol")]
+    for other in others:
+        limiter.mark_waiting(other, THERE, now=START)
+
+    skipped = limiter.webhooks_without_permits(now=START + timedelta(seconds=RECHECK_AFTER_SECONDS))
+
+    assert len(skipped) > 1000
+    assert skipped.isdisjoint(other.id for other in others)
+
+
+def test_however_many_principals_wait_at_most_two_hundred_webhooks_are_checked_in_a_second(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    pause = CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1))
+    names = ["alice"] * 2000 + [f"other-{number}" for number in range(2000)]
+    webhooks = [make_verified_webhook(principal=Principal(name), breaker=pause) for name in names]
+    checked = 0
+    for second in range(200):
+        now = START + timedelta(seconds=second)
+        limiter.webhooks_without_permits(now=now)
+        for webhook in webhooks:
+            if not limiter.is_waiting(webhook.id):
+                limiter.mark_waiting(webhook, HERE, now=now)
+                checked += second >= 100
+
+    assert 5_000 < checked <= 20_000
+
+
 def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook(ordered=True)
     slot = limiter.acquire_permit(webhook, HERE, now=START)

@@ -77,7 +77,7 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "remove_other_upstreams"),
     ("event_demands", "current"),  # a bounded number for each principal, and none that ended over a minute ago
     ("event_demands", "different"),
-    ("event_demands", "remove_ended"),
+    ("event_demands", "ended"),
     ("event_demands", "remove_unwanted_followings"),  # a row for each different demand
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
     ("api_keys", "all"),  # a handful of rows
@@ -91,7 +91,7 @@ WHOLE_TABLE_ON_PURPOSE = {
 }
 
 BOUNDED = (
-    r"waiting|upstreams|webhook_ids|keys|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|"
+    r"waiting|upstreams|webhook_ids|keys|names|topics|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|"
     r"CONSTANT ROW|\(subquery"
 )
 """Rows of no table: those of a list in the parameters, or of a query within the statement that a parameter bounds."""

@@ -37,7 +37,8 @@ PAGES_MAX: Final = 100
 class BulkRedelivery:
     redelivered: int
     skipped: int
-    """Deliveries whose webhook is disabled or removed, and those that another request sent again meanwhile."""
+    """Deliveries whose webhook is disabled or removed, those that another request sent again meanwhile, and those whose body
+    cannot be read."""
     webhooks: int
     """Webhooks of the redelivered ones."""
     deliveries: OpenDeliveries
@@ -173,22 +174,24 @@ class BulkRedeliveries:
     async def _replay(
         self, tx: Transaction, webhooks: Sequence[Webhook], wanted: Sequence[Delivery], *, dry_run: bool
     ) -> "_RedeliveredBatch":
-        """Replay as many as have `REPLAY_BYTES_MAX`."""
+        """Replay as many as have `REPLAY_BYTES_MAX`. One whose body cannot be read has no replay."""
         replayed: list[Delivery] = []
+        read: list[Delivery] = []
         bytes_left = REPLAY_BYTES_MAX
         for webhook in webhooks:
             if bytes_left <= 0:
-                return _RedeliveredBatch(replayed, _without(wanted, replayed))
-            if not dry_run:
-                await self._requested_deliveries.lock_log(tx, webhook)
+                return _RedeliveredBatch(replayed, _without(wanted, read))
+            if dry_run:
+                replayed += await _list_ended(tx, webhook, wanted)
+                continue
+            await self._requested_deliveries.lock_log(tx, webhook)
             ended = await _list_ended(tx, webhook, wanted)
-            if not dry_run:
-                whole = await tx.deliveries.list_whole([each.id for each in ended], bytes_max=bytes_left)
-                await self._requested_deliveries.insert_replays(tx, webhook, whole)
-                bytes_left -= sum(len(each.body) for each in whole)
-                if len(whole) < len(ended):
-                    return _RedeliveredBatch([*replayed, *whole], _without(wanted, [*replayed, *whole]))
-            replayed += ended
+            whole = await tx.deliveries.list_whole([each.id for each in ended], bytes_max=bytes_left)
+            replayed += await self._requested_deliveries.insert_replays(tx, webhook, whole)
+            read += whole
+            bytes_left -= sum(len(each.body) for each in whole)
+            if len(whole) < len(ended):
+                return _RedeliveredBatch(replayed, _without(wanted, read))
         return _RedeliveredBatch(replayed, ())
 
     async def _schedule_all(self, sent: Mapping[WebhookId, int], pace: BatchPace, *, dry_run: bool) -> OpenDeliveries:
@@ -222,8 +225,8 @@ async def _list_ended(tx: Transaction, webhook: Webhook, wanted: Sequence[Delive
     return [each for each in latest if each.state not in OPEN_STATES]
 
 
-def _without(wanted: Sequence[Delivery], replayed: Sequence[Delivery]) -> Sequence[Delivery]:
-    done = {(each.webhook_id, each.event_id) for each in replayed}
+def _without(wanted: Sequence[Delivery], read: Sequence[Delivery]) -> Sequence[Delivery]:
+    done = {(each.webhook_id, each.event_id) for each in read}
     return [each for each in wanted if (each.webhook_id, each.event_id) not in done]
 
 

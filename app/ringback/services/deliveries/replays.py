@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from ringback.domain.cursor import LogPosition, decode_log_position, encode_log_position
 from ringback.domain.delivery import OPEN_STATES, Delivery
-from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, WebhookNotActive
+from ringback.domain.errors import ContentUnreadable, InvalidCursor, InvalidRequest, NotFound, WebhookNotActive
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -73,7 +73,7 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplayBatch:
     finished: Sequence[Delivery]
-    """To be sent again, in the order of the source."""
+    """To be sent again, in the order of the source. Without those whose body cannot be read, once they are."""
     still_open: Sequence[Delivery]
     next_source: "_ReplaySource | None"
 
@@ -236,7 +236,7 @@ class DeliveryReplays:
             if latest.state not in OPEN_STATES:
                 await self._quotas.require_delivery_quota(tx, caller.principal)
                 whole = await tx.deliveries.list_whole([latest.id], bytes_max=REPLAY_BYTES_MAX)
-                (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, whole)
+                latest = _get_only(await self._requested_deliveries.insert_replays(tx, webhook, whole))
             await record_own_change(tx, caller, "redeliver", delivery.id)
             scheduled = await self._attempts.schedule_now(tx, webhook)
             return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
@@ -271,14 +271,24 @@ class DeliveryReplays:
             return None
         batch = await source.read_batch(tx, webhook, limit=limit)
         whole = await tx.deliveries.list_whole([each.id for each in batch.finished], bytes_max=REPLAY_BYTES_MAX)
-        await self._requested_deliveries.insert_replays(tx, webhook, whole)
-        return await _cut_batch(tx, batch, source, whole)
+        replays = await self._requested_deliveries.insert_replays(tx, webhook, whole)
+        return replace(await _cut_batch(tx, batch, source, whole), finished=replays)
 
     async def _count_batch(
         self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
     ) -> _ReplayBatch | None:
         del is_first
         return await source.read_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id), limit=limit)
+
+
+def _get_only(replays: Sequence[Delivery]) -> Delivery:
+    """Raise `ContentUnreadable` if the delivery has no replay."""
+    if not replays:
+        raise ContentUnreadable(
+            "The body of this delivery was sealed with a key that this node does not have, or is damaged. Nothing is sent. Try "
+            "again: another node may have the key, and its operator can restore it from a backup."
+        )
+    return replays[0]
 
 
 async def _cut_batch(

@@ -148,5 +148,5 @@ async def _read_known(tx: Transaction, demand: EventDemand) -> _KnownDemand:
     stored = await tx.event_demands.get(demand.principal, demand.event_name, demand.topic)
     if stored is None or stored.polled_until > tx.now():
         return _KnownDemand(stored, is_current=stored is not None)
-    principals = await tx.event_demands.list_principals(demand.event_name, demand.topic, now=tx.now())
-    return _KnownDemand(stored, is_current=demand.principal in principals)
+    is_current = await tx.event_demands.is_current(demand.principal, demand.event_name, demand.topic, now=tx.now())
+    return _KnownDemand(stored, is_current=is_current)

@@ -111,18 +111,16 @@ async def write_for_owner(store: Store, owner: Principal, work: Callable[[Transa
     return await (store.write(work) if owner == SHARED_OWNER else store.write_for(owner, work))
 
 
-async def resume_batch(tx: Transaction, resumption: LoginResumption) -> bool:
+async def resume_batch(tx: Transaction, resumption: LoginResumption, *, limit: int = RESUMED_BATCH_SIZE) -> bool:
     """Queue a batch of the calls that wait for this login. Return whether more may wait."""
     upstream, owner = resumption.upstream, resumption.owner
     await tx.login_waits.lock(upstream, owner)
-    call_ids = await tx.login_waits.list_waiting(
-        upstream, owner, tokens_version=resumption.tokens_version, limit=RESUMED_BATCH_SIZE
-    )
+    call_ids = await tx.login_waits.list_waiting(upstream, owner, tokens_version=resumption.tokens_version, limit=limit)
     for call in await tx.calls.get_many(call_ids):
         if call.phase is CallPhase.PARKED and awaits_login(call):
             await _queue_call(tx, call, resume_after_login(call, now=tx.now()), lease_token=None)
     await tx.login_waits.remove(call_ids)
-    return len(call_ids) == RESUMED_BATCH_SIZE
+    return len(call_ids) == limit
 
 
 async def resume_orphans(tx: Transaction, upstream: str, credentials: CredentialsScope | None) -> None:
@@ -135,12 +133,12 @@ async def resume_orphans(tx: Transaction, upstream: str, credentials: Credential
             await tx.login_waits.resume_orphans(upstream, owners, now=tx.now())
 
 
-async def continue_resumption(tx: Transaction) -> bool:
+async def continue_resumption(tx: Transaction, *, limit: int = RESUMED_BATCH_SIZE) -> bool:
     """Queue the next batch of the login that was worked on longest ago. Return whether more may wait."""
     resumption = await tx.login_waits.find_next_resumption()
     if resumption is None:
         return False
-    if await resume_batch(tx, resumption):
+    if await resume_batch(tx, resumption, limit=limit):
         await tx.login_waits.save_resumption(replace(resumption, worked_at=tx.now()))
     else:
         await tx.login_waits.remove_resumption(resumption)

@@ -88,15 +88,18 @@ async def terminate_batch(
     *,
     end: SubscriptionEnd = SubscriptionEnd.TERMINATED,
     still_ends: StillEnds | None = None,
+    rows_max: int | None = None,
 ) -> bool:
     """End live subscriptions, and send their receivers these reasons. Return whether all of them have ended.
 
-    As in every unit, webhooks are locked before logs, and these in the order of principals. `still_ends` decides on the locked
-    rows: a client may have refreshed or resubscribed since the caller read its list. Such a subscription stays.
+    At most `CANCELLED_DELIVERIES_BATCH_SIZE` deliveries of all of them are cancelled, or `rows_max`. As in every unit, webhooks
+    are locked before logs, and these in the order of principals. `still_ends` decides on the locked rows: a client may have
+    refreshed or resubscribed since the caller read its list. Such a subscription stays.
     """
     webhooks = {each.id: each for each in await tx.webhooks.get_many(list(reasons), lock=True)}
     for principal in sorted({webhook.principal for webhook in webhooks.values()}):
         await tx.event_log.get_head(principal, lock=True)
+    left = _part_of(CANCELLED_DELIVERIES_BATCH_SIZE, rows_max)
     for subscription_id, error in reasons.items():
         webhook = webhooks.get(subscription_id)
         subscription = await tx.subscriptions.get(subscription_id)
@@ -106,44 +109,30 @@ async def terminate_batch(
             or (still_ends is not None and not still_ends(webhook, subscription))
         ):
             continue
-        if not await _terminate(tx, recorder, webhook, subscription, error, end=end):
+        if webhook is None:
+            await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.EXPIRED, now=tx.now()))
+            log_end(tx, subscription, SubscriptionEnd.EXPIRED)
+            continue
+        left -= await _cancel_open(tx, webhook, limit=left)
+        if left <= 0:
             return False
+        await tx.subscriptions.save(end_subscription(subscription, end, now=tx.now()))
+        log_end(tx, subscription, end, reason=error.message)
+        await recorder.enqueue_terminated(tx, webhook, to_error_object(error, ErrorProfile(subscription.error_profile)))
     return True
 
 
-async def _terminate(
-    tx: Transaction,
-    recorder: Recorder,
-    webhook: Webhook | None,
-    subscription: EventSubscription,
-    error: EventError,
-    *,
-    end: SubscriptionEnd,
-) -> bool:
-    """Whether the subscription has ended. If not, it matches nothing any more and the next batch cancels more deliveries."""
-    if webhook is None:
-        await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.EXPIRED, now=tx.now()))
-        log_end(tx, subscription, SubscriptionEnd.EXPIRED)
-        return True
-    if subscribes_to_changes(webhook):
-        tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-    if await _cancel_open(tx, webhook.id):
-        await tx.webhooks.update(replace(webhook, expires_at=tx.now()), WebhookPart.SETTINGS)
-        return False
-    await tx.subscriptions.save(end_subscription(subscription, end, now=tx.now()))
-    log_end(tx, subscription, end, reason=error.message)
-    await recorder.enqueue_terminated(tx, webhook, to_error_object(error, ErrorProfile(subscription.error_profile)))
-    return True
-
-
-async def terminate_of_keys(tx: Transaction, recorder: Recorder, *, after: str) -> str | None:
-    """End subscriptions whose key has ended. Return the key from which the next batch goes on; None after the last one."""
-    keys = await tx.subscriptions.list_keys(after=after, limit=KEYS_BATCH_SIZE)
+async def terminate_of_keys(
+    tx: Transaction, recorder: Recorder, *, after: str, rows_max: int | None = None
+) -> str | None:
+    """End subscriptions of the next key that has ended. Return the key after which the next batch goes on; None at the end."""
+    keys_max = _part_of(KEYS_BATCH_SIZE, rows_max)
+    keys = await tx.subscriptions.list_keys(after=after, limit=keys_max)
     for key_id in keys:
-        if not await _may_subscribe(tx, key_id) and not await _terminate_of_key(tx, recorder, key_id):
-            return after
+        if not await _may_subscribe(tx, key_id):
+            return key_id if await _terminate_of_key(tx, recorder, key_id, rows_max=rows_max) else after
         after = key_id
-    return after if len(keys) == KEYS_BATCH_SIZE else None
+    return after if len(keys) == keys_max else None
 
 
 async def remove_subscription_batch(tx: Transaction, recorder: Recorder, subscription_id: WebhookId) -> bool:
@@ -151,13 +140,16 @@ async def remove_subscription_batch(tx: Transaction, recorder: Recorder, subscri
     return await terminate_batch(tx, recorder, {subscription_id: REMOVED}, end=SubscriptionEnd.REMOVED)
 
 
-async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: str | None) -> str | None:
+async def terminate_abandoned(
+    tx: Transaction, recorder: Recorder, *, position: str | None, rows_max: int | None = None
+) -> str | None:
     """End subscriptions without expiry whose receivers have failed for a week, among a page of failing webhooks.
 
     Return the position from which the next page goes on; None after the last one.
     """
-    page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=FAILING_BATCH_SIZE)
-    abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.confirmed_now())][:ENDED_BATCH_SIZE]
+    page_size, ended_max = _part_of(FAILING_BATCH_SIZE, rows_max), _part_of(ENDED_BATCH_SIZE, rows_max)
+    page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=page_size)
+    abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.confirmed_now())][:ended_max]
     reasons = {each.id: _describe_failure(each) for each in abandoned}
     if not await terminate_batch(
         tx,
@@ -166,11 +158,12 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
         still_ends=lambda webhook, subscription: (
             webhook is not None and subscription.ttl_ms is None and _is_abandoned(webhook, tx.confirmed_now())
         ),
+        rows_max=rows_max,
     ):
         return position
-    if len(abandoned) == ENDED_BATCH_SIZE:
+    if len(abandoned) == ended_max:
         return abandoned[-1].id
-    return page[-1].id if len(page) == FAILING_BATCH_SIZE else None
+    return page[-1].id if len(page) == page_size else None
 
 
 async def terminate_of_event(tx: Transaction, recorder: Recorder, event_name: str) -> bool:
@@ -180,15 +173,17 @@ async def terminate_of_event(tx: Transaction, recorder: Recorder, event_name: st
     return have_ended and len(subscriptions) < ENDED_BATCH_SIZE
 
 
-async def _terminate_of_key(tx: Transaction, recorder: Recorder, key_id: KeyId) -> bool:
-    subscriptions = await tx.subscriptions.list_of_key(key_id, limit=ENDED_BATCH_SIZE)
+async def _terminate_of_key(tx: Transaction, recorder: Recorder, key_id: KeyId, *, rows_max: int | None) -> bool:
+    limit = _part_of(ENDED_BATCH_SIZE, rows_max)
+    subscriptions = await tx.subscriptions.list_of_key(key_id, limit=limit)
     have_ended = await terminate_batch(
         tx,
         recorder,
         dict.fromkeys(subscriptions, KEY_ENDED),
         still_ends=lambda _, subscription: subscription.key_id == key_id,
+        rows_max=rows_max,
     )
-    return have_ended and len(subscriptions) < ENDED_BATCH_SIZE
+    return have_ended and len(subscriptions) < limit
 
 
 async def _may_subscribe(tx: Transaction, key_id: KeyId) -> bool:
@@ -219,12 +214,21 @@ def _describe_failure(webhook: Webhook) -> EventError:
     return callback_endpoint_error(reason, "The receiver has failed for a week. Subscribe again once it works.")
 
 
-async def _cancel_open(tx: Transaction, subscription_id: WebhookId) -> bool:
-    """Cancel a batch of open deliveries. Whether more are left."""
-    cancelled = await tx.webhook_deliveries.cancel_open(
-        subscription_id, now=tx.now(), limit=CANCELLED_DELIVERIES_BATCH_SIZE
-    )
-    return cancelled == CANCELLED_DELIVERIES_BATCH_SIZE
+async def _cancel_open(tx: Transaction, webhook: Webhook, *, limit: int) -> int:
+    """Cancel open deliveries; return their number. At the limit more may be left: until they are cancelled, nothing matches."""
+    if subscribes_to_changes(webhook):
+        tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+    cancelled = await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=limit)
+    if cancelled == limit:
+        await tx.webhooks.update(replace(webhook, expires_at=tx.now()), WebhookPart.SETTINGS)
+    return cancelled
+
+
+def _part_of(most: int, rows_max: int | None) -> int:
+    """As many of `most` as `rows_max` is of a whole batch, because the janitor halves a batch that took too long."""
+    if rows_max is None:
+        return most
+    return min(most, max(1, most * rows_max // CANCELLED_DELIVERIES_BATCH_SIZE))
 
 
 def _is_remembered(subscription: EventSubscription | None, now: datetime) -> bool:

@@ -52,7 +52,7 @@ async def update_webhook(
         await require_subscription_quota(tx, updated)  # a disabled webhook holds no subscription
     if subscribes_to_changes(previous) or subscribes_to_changes(updated):
         tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-    updated = await verification.update_webhook(tx, previous, updated)
+    updated = await _store_change(tx, verification, previous, updated)
     is_released = previous.state is not updated.state or previous.paused_at is not None
     if is_released and updated.state is WebhookState.ACTIVE and not updated.holds_deliveries():
         await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
@@ -63,6 +63,18 @@ async def update_webhook(
     if requests_attempts or is_released or _reach(updated) != _reach(previous):
         scheduled = await attempts.schedule_now(tx, updated)
     return UpdatedWebhook(webhook=updated, scheduled=scheduled)
+
+
+async def _store_change(
+    tx: Transaction, verification: WebhookVerification, previous: Webhook, updated: Webhook
+) -> Webhook:
+    """A webhook that its owner disables goes on to catch up: the events before are as safe as deliveries that are held."""
+    is_stopped = updated.state is WebhookState.DISABLED
+    catch_up = await tx.catch_ups.get(updated.id) if is_stopped else None
+    updated = await verification.update_webhook(tx, previous, updated)
+    if catch_up is not None:
+        await tx.catch_ups.save(catch_up)  # the store has removed it
+    return updated
 
 
 async def remove_webhook_batch(tx: Transaction, webhook: Webhook) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from ringback.domain.event_types import DemandedTopic, EventDemand, EventFollowing, PublishedEventType
+from ringback.domain.event_types import DemandedTopic, DemandKey, EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
 from ringback.storage.rows.unit import SqlRows
@@ -59,14 +59,31 @@ class SqlEventDemands(SqlRows, noun="event_demands"):
         )
         return [DemandedTopic(row["event_name"], row["topic"], bool(row["is_own"])) for row in rows]
 
+    async def is_current(self, principal: Principal, event_name: str, topic: str, *, now: datetime) -> bool:
+        found = await self._sql.fetch_one(
+            "is_current", principal=principal, event_name=event_name, topic=topic, now=instant_to_column(now)
+        )
+        return found is not None
+
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:
         rows = await self._sql.fetch_all("principals", event_name=event_name, topic=topic, now=instant_to_column(now))
         return [Principal(row["principal"]) for row in rows]
 
-    async def remove_ended(self, *, now: datetime) -> int:
-        removed = await self._sql.execute("remove_ended", now=instant_to_column(now))
+    async def list_ended(self, *, now: datetime, after: DemandKey | None, limit: int) -> Sequence[DemandKey]:
+        principal, event_name, topic = after or ("", "", "")
+        rows = await self._sql.fetch_all(
+            "ended",
+            after_principal=principal,
+            after_event_name=event_name,
+            after_topic=topic,
+            now=instant_to_column(now),
+            limit=limit,
+        )
+        return [DemandKey(Principal(row["principal"]), row["event_name"], row["topic"]) for row in rows]
+
+    async def remove_ended(self, keys: Sequence[DemandKey], *, now: datetime) -> None:
+        await self._sql.execute_many("remove_ended", [key._asdict() | {"now": instant_to_column(now)} for key in keys])
         await self._sql.execute("remove_unwanted_followings")
-        return removed
 
 
 class SqlEventFollowings(SqlRows, noun="event_followings"):

@@ -18,6 +18,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event_types import (
     DEMANDS_TOPIC,
     FOLLOWED_TOPIC,
+    DemandKey,
     EventDemand,
     EventFollowing,
     split_name,
@@ -51,6 +52,10 @@ _EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)
 GAP_INTERVAL_SECONDS: Final = 60.0
 """Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later; until
 then the stored cursor stays before it."""
+REMOVED_DEMANDS_MAX: Final = 200
+"""Ended demands that one transaction removes: some milliseconds. All of a hundred thousand end while the service is away."""
+REMOVAL_PAUSE_SECONDS: Final = 0.05
+"""Between two of these transactions."""
 CURSOR_SAVE_SECONDS: Final = 30.0
 """Between two writes of a cursor that moved without an event."""
 
@@ -90,14 +95,11 @@ class UpstreamEventRecorder:
         """Runs until it is cancelled."""
         self._forget_followings()
         tasks: dict[FollowedEvents, asyncio.Task[None]] = {}
-        remove_at = -math.inf
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._remove_ended_demands())
             with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
                 while True:
                     try:
-                        if self._clock.monotonic() >= remove_at:
-                            await self._store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
-                            remove_at = self._clock.monotonic() + REREAD_SECONDS
                         wanted = select_followed(await self._store.scan(None, _read_demands))
                         for ended in tasks.keys() - wanted:
                             tasks.pop(ended).cancel()
@@ -110,6 +112,26 @@ class UpstreamEventRecorder:
                     except StoreUnavailable:
                         log.debug("upstream.events_not_followed")
                     await waiter.wait(REREAD_SECONDS)
+
+    async def _remove_ended_demands(self) -> None:
+        """Runs until it is cancelled. An ended demand counts for nothing, also while its row is there."""
+        after: DemandKey | None = None
+        with self._store.signals.listen() as waiter:  # to no topic: it only waits
+            while True:
+                try:
+                    after = await self._remove_ended_batch(after)
+                except StoreUnavailable:
+                    log.debug("upstream.events_not_followed")
+                    after = None
+                await waiter.wait(REREAD_SECONDS if after is None else REMOVAL_PAUSE_SECONDS)
+
+    async def _remove_ended_batch(self, after: DemandKey | None) -> DemandKey | None:
+        """Return where the next batch goes on; None after the last one. The search for them is in no unit that writes."""
+        ended = await self._store.scan(
+            None, lambda tx: tx.event_demands.list_ended(now=tx.now(), after=after, limit=REMOVED_DEMANDS_MAX)
+        )
+        await self._store.write(lambda tx: tx.event_demands.remove_ended(ended, now=tx.now()))
+        return ended[-1] if len(ended) == REMOVED_DEMANDS_MAX else None
 
     def _forget_followings(self) -> None:
         """Those of an earlier time as the leader: another node has stored or removed their cursors since."""

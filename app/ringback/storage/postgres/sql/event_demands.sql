@@ -37,15 +37,46 @@ WHERE event_name <> 'upstream.changed' AND (polled_until > :now OR EXISTS (
 ))
 ORDER BY event_name, topic, principal;
 
--- The names of an upstream's types begin with its name and a slash.
--- name: of_upstream
-SELECT event_name, topic, bool_or(principal = :principal) AS is_own FROM event_demands
-WHERE event_name > :first_name AND event_name < :end_name AND (polled_until > :now OR EXISTS (
+-- name: is_current
+SELECT 1 FROM event_demands
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND (polled_until > :now OR EXISTS (
     SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
     WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
         AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-))
-GROUP BY event_name, topic;
+));
+
+-- The names of an upstream's types begin with its name and a slash. Steps from one name and topic to the next, however many
+-- principals demand each.
+-- name: of_upstream
+WITH RECURSIVE topics (event_name, topic) AS (
+    SELECT :first_name::text COLLATE "C", ''::text COLLATE "C"
+    UNION ALL
+    SELECT following.event_name, following.topic
+    FROM topics CROSS JOIN LATERAL (
+        SELECT event_name, topic FROM event_demands
+        WHERE (event_name, topic) > (topics.event_name, topics.topic) AND event_name < :end_name
+        ORDER BY event_name, topic LIMIT 1
+    ) AS following
+)
+SELECT topics.event_name, topics.topic, coalesce((
+    SELECT true FROM event_demands
+    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
+        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+    ))
+    LIMIT 1
+), false) AS is_own
+FROM topics
+WHERE (
+    SELECT true FROM event_demands
+    WHERE event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
+        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+    ))
+    LIMIT 1
+);
 
 -- name: principals
 SELECT principal FROM event_demands
@@ -56,9 +87,19 @@ WHERE event_name = :event_name AND topic = :topic AND (polled_until > :now OR EX
 ))
 ORDER BY principal;
 
+-- From the row after these three values on.
+-- name: ended
+SELECT principal, event_name, topic FROM event_demands
+WHERE (principal, event_name, topic) > (:after_principal, :after_event_name, :after_topic) AND polled_until <= :now AND NOT EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+)
+ORDER BY principal, event_name, topic LIMIT :limit;
+
 -- name: remove_ended
 DELETE FROM event_demands
-WHERE polled_until <= :now AND NOT EXISTS (
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND polled_until <= :now AND NOT EXISTS (
     SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
     WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
         AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic

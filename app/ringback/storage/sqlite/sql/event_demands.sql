@@ -38,15 +38,49 @@ WHERE event_name <> 'upstream.changed' AND (polled_until > :now OR EXISTS (
 GROUP BY event_name, topic
 ORDER BY event_name, topic;
 
--- The names of an upstream's types begin with its name and a slash.
--- name: of_upstream
-SELECT event_name, topic, max(principal = :principal) AS is_own FROM event_demands
-WHERE event_name > :first_name AND event_name < :end_name AND (polled_until > :now OR EXISTS (
+-- name: is_current
+SELECT 1 FROM event_demands
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND (polled_until > :now OR EXISTS (
     SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
     WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
         AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-))
-GROUP BY event_name, topic;
+));
+
+-- The names of an upstream's types begin with its name and a slash. Steps from one name and topic to the next, however many
+-- principals demand each.
+-- name: of_upstream
+WITH RECURSIVE names (event_name) AS (
+    SELECT min(event_name) FROM event_demands WHERE event_name > :first_name AND event_name < :end_name
+    UNION ALL
+    SELECT (SELECT min(event_name) FROM event_demands WHERE event_name > names.event_name AND event_name < :end_name)
+    FROM names WHERE names.event_name IS NOT NULL
+),
+topics (event_name, topic) AS (
+    SELECT event_name, (SELECT min(topic) FROM event_demands WHERE event_name = names.event_name)
+    FROM names WHERE names.event_name IS NOT NULL
+    UNION ALL
+    SELECT event_name, (
+        SELECT min(topic) FROM event_demands WHERE event_name = topics.event_name AND topic > topics.topic
+    )
+    FROM topics WHERE topics.topic IS NOT NULL
+)
+SELECT topics.event_name, topics.topic, EXISTS (
+    SELECT 1 FROM event_demands
+    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
+        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+    ))
+) AS is_own
+FROM topics
+WHERE topics.topic IS NOT NULL AND EXISTS (
+    SELECT 1 FROM event_demands
+    WHERE event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
+        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+    ))
+);
 
 -- name: principals
 SELECT principal FROM event_demands
@@ -57,9 +91,19 @@ WHERE event_name = :event_name AND topic = :topic AND (polled_until > :now OR EX
 ))
 ORDER BY principal;
 
+-- From the row after these three values on.
+-- name: ended
+SELECT principal, event_name, topic FROM event_demands
+WHERE (principal, event_name, topic) > (:after_principal, :after_event_name, :after_topic) AND polled_until <= :now AND NOT EXISTS (
+    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
+        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
+)
+ORDER BY principal, event_name, topic LIMIT :limit;
+
 -- name: remove_ended
 DELETE FROM event_demands
-WHERE polled_until <= :now AND NOT EXISTS (
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND polled_until <= :now AND NOT EXISTS (
     SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
     WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
         AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
