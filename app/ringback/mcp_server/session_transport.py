@@ -164,20 +164,22 @@ class SessionTransport(StreamableHTTPServerTransport):
             await Response(status_code=HTTPStatus.ACCEPTED)(scope, receive, send)
             return
         request = describe_request(message, self._ids.new_call_id())
+        self._require_unused_id(message)
         if request is None:
             await super().handle_request(scope, receive, send)
             return
-        self._require_unused_id(request.request_id)
         scope["state"][STREAM_REQUEST_KEY] = request
         with self.events.open_stream(str(request.request_id), request):
             await super().handle_request(scope, receive, send)
 
-    def _require_unused_id(self, request_id: int | str) -> None:
+    def _require_unused_id(self, message: Mapping[str, Any]) -> None:
         """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray.
 
-        The same for the name under which the SDK keeps the session's own stream.
+        The same for the name under which the SDK keeps the session's own stream. A response has the id of another request.
         """
         if request_id == GET_STREAM_KEY:
+        if "method" not in message or (request_id := message.get("id")) is None:
+            return
             raise Conflict(
                 f"The id '{GET_STREAM_KEY}' is reserved. Nothing was started. Send the request with another id."
             )
