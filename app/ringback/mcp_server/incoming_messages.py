@@ -118,9 +118,16 @@ def get_message(scope: Scope) -> Any:
 
 
 def without_message(scope: Scope) -> Scope:
-    """The scope without the message and the body, for what outlives the request: both can be large."""
-    state = {key: value for key, value in scope["state"].items() if key not in {_MESSAGE_KEY, _BODY_KEY}}
+    """The scope without the message, its id and the body, for what outlives the request: each can be large."""
+    state = dict(scope["state"])
+    forget_message(state)
     return {**scope, "state": state}
+
+
+def forget_message(state: MutableMapping[str, Any]) -> None:
+    """Remove all three from the state of a request that was served: its connection holds the state until the next one."""
+    for key in (_MESSAGE_KEY, _BODY_KEY, MESSAGE_ID_KEY):
+        state.pop(key, None)
 
 
 def _parse(body: bytes) -> Any:
@@ -144,13 +151,6 @@ def _require_strict_values(body: bytes) -> None:
         raise UnstorableMessage(jsontext.describe_refusal(problem)) from None
 
 
-def _is_storable(value: Any) -> bool:
-    try:
-        jsontext.dumps(value)
-    except TypeError:
-        return False
-    return True
-
 def _require_small_wait(message: dict[str, Any], body: bytes) -> None:
     if len(body) > WAITING_REQUEST_BYTES_MAX and message.get("method") in _WAITING_METHODS:
         raise UnstorableMessage(
@@ -158,6 +158,13 @@ def _require_small_wait(message: dict[str, Any], body: bytes) -> None:
             "to less."
         )
 
+
+def _is_storable(value: Any) -> bool:
+    try:
+        jsontext.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _require_object(message: Any) -> dict[str, Any]:

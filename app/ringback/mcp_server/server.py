@@ -33,6 +33,7 @@ from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.elicitation import store_answer
 from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
+from ringback.mcp_server.incoming_messages import forget_message
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.request_context import (
     COMMENTS_OMITTED_KEY,
@@ -134,6 +135,7 @@ class McpServer:
                 await self._endpoints.use_manager(
                     endpoint, lambda manager: manager.handle_request(scope, receive, response)
                 )
+            forget_message(scope["state"])
         except EndpointUnavailable:
             if not response.has_started:
                 raise
