@@ -49,8 +49,7 @@ log = logging.getLogger(__name__)
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
 STORE_WAIT_SECONDS: Final = 20.0
-"""How long an answer waits for the store. An HTTP error in response to an answer ends all requests of a client on the SDK 1.x,
-which waits 30 s for the response."""
+"""How long an answer waits for the store. No client sends it again, and the Python SDK 1.x sends nothing else meanwhile."""
 _STORE_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)
 _REFUSALS: Final = (InvalidRequest, QuotaExceeded, StoreUnavailable)
 """What another answer of the same client, or a later one, can avoid."""
