@@ -29,13 +29,12 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def find_similar(wanted: str, names: Iterable[str]) -> str | None:
-    """The name that means the same as the wanted one, or resembles it most; None if none does."""
-    known = list(islice(names, KNOWN_MAX))
+    """The name that means the same as the wanted one, or resembles it most; None if none does. Case makes no difference."""
+    known, wanted = list(islice(names, KNOWN_MAX)), wanted[:LENGTH_MAX].lower()
     if (meant := next((each for each in SYNONYMS.get(wanted, ()) if each in known), None)) is not None:
         return meant
-    wanted = wanted[:LENGTH_MAX]
-    nearest = heapq.nlargest(COMPARED_MAX, known, key=lambda name: _count_shared_ends(wanted, name))
-    compared = {name[:LENGTH_MAX]: name for name in reversed(nearest)}
+    nearest = heapq.nlargest(COMPARED_MAX, known, key=lambda name: _count_shared_ends(wanted, name.lower()))
+    compared = {name[:LENGTH_MAX].lower(): name for name in reversed(nearest)}
     found = difflib.get_close_matches(wanted, compared, n=1)
     return compared[found[0]] if found else None
 

@@ -17,6 +17,9 @@ from ringback.suggestions import COMPARED_MAX, find_similar, suggest_name
         ("order.payd", "order.paid"),
         ("weather", None),
         ("session", "client_session_id"),
+        ("GIT_LOG", "git_log"),
+        ("Order.Payd", "order.paid"),
+        ("Session", "client_session_id"),
     ],
 )
 def test_the_name_that_resembles_the_wanted_one_most_is_found_among_many(wanted: str, similar: str | None) -> None:
@@ -24,6 +27,10 @@ def test_the_name_that_resembles_the_wanted_one_most_is_found_among_many(wanted:
     known = [*others, "git_log", "git_diff", "git_diff_staged", "order.paid", "client_session_id"]
 
     assert find_similar(wanted, known) == similar
+
+
+def test_names_in_capital_letters_are_suggested_as_they_are() -> None:
+    assert suggest_name("weatherapi", ["WeatherAPI"]) == " Did you mean 'WeatherAPI'?"
 
 
 def test_a_long_name_is_suggested_as_a_whole() -> None:

@@ -8,7 +8,6 @@ A name that a principal's quotas leave out has the service's default (RINGBACK_Q
 its principal. A reload (SIGHUP, POST /v1/upstreams/reload) reads both again, and changes nothing if either is invalid.
 """
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
@@ -20,6 +19,7 @@ from ringback.domain.ids import KeyId, is_well_formed_id
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Reloaded, UpstreamConfiguration
 from ringback.services.limits.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
+from ringback.suggestions import suggest_name
 from ringback.upstreams.config import ConfigError, load_service_section
 
 log = logging.getLogger(__name__)
@@ -80,9 +80,7 @@ def _read_object(value: Any, where: str, names: Iterable[str] | None = None) -> 
     if names is not None:
         known = list(names)
         for name in members.keys() - set(known):
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"{where} has no '{name}'.{hint} It may have {', '.join(known)}.")
+            raise ConfigError(f"{where} has no '{name}'.{suggest_name(name, known)} It may have {', '.join(known)}.")
     return members
 
 

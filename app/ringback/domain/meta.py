@@ -1,10 +1,10 @@
 """Keys of `_meta`: keys reserved for one connection, which are neither stored nor forwarded, and Ringback's own keys."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from ringback.domain.errors import InvalidRequest
+from ringback.suggestions import find_similar
 
 RINGBACK_META_PREFIX: Final = "ringback/"
 """A client's are read where they come in, and never go upstream; an upstream that is a Ringback too has some of its own."""
@@ -67,9 +67,9 @@ def require_known_keys(meta: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for a `ringback/` key that does not exist: a misspelt callback would be missed days later."""
     for key in meta:
         if key.startswith(RINGBACK_META_PREFIX) and key not in _KNOWN_KEYS:
-            likely = get_close_matches(key.removeprefix(RINGBACK_META_PREFIX)[:_SHOWN_LENGTH_MAX], _NAMES, n=1)
+            likely = find_similar(key.removeprefix(RINGBACK_META_PREFIX), _NAMES)
             advice = (
-                f"Did you mean '{RINGBACK_META_PREFIX}{likely[0]}'?"
+                f"Did you mean '{RINGBACK_META_PREFIX}{likely}'?"
                 if likely
                 else f"Known keys: {', '.join(sorted(_KNOWN_KEYS))}."
             )

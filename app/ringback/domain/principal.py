@@ -91,9 +91,13 @@ class Caller:
         """The principal whose rows a list shows; None for all principals."""
         return None if self.sees_all_principals else self.principal
 
+    def has_scope(self, scope: Scope) -> bool:
+        """Whether the caller has the scope. `admin` includes all scopes."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
     def require_scope(self, scope: Scope) -> None:
-        """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
-        if scope not in self.scopes and Scope.ADMIN not in self.scopes:
+        """Raise `Forbidden` unless the caller has the scope."""
+        if not self.has_scope(scope):
             raise Forbidden(
                 f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL"
                 f"{'' if scope in DEFAULT_SCOPES else f' --scope {scope}'}. "

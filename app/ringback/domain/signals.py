@@ -86,5 +86,13 @@ def mcp_session_topic(session_id: str) -> str:
 
 def request_cancelled_topic(principal: Principal, session_id: str, name: str) -> str:
     """Topic: a client cancelled this request of its own. A hash, because the client chooses the name."""
-    key = f"{principal}\0{session_id}\0{name}".encode(errors="surrogatepass")
-    return f"cancelled:{hashlib.sha256(key).hexdigest()[:32]}"
+    return f"cancelled:{_hash(principal, session_id, name)}"
+
+
+def answer_refused_topic(principal: Principal, request_id: str) -> str:
+    """Topic: the client's answer to this elicitation reached another node, which could not store it. A hash, as above."""
+    return f"answer_refused:{_hash(principal, request_id)}"
+
+
+def _hash(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -21,6 +21,9 @@ from starlette.types import Message, Receive, Scope
 from ringback.domain import principal
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
+from ringback.mcp_server.builtin_tools.login_tool import LOGIN_TOOL_NAME
+from ringback.mcp_server.builtin_tools.notify_me import NOTIFY_ME_TOOL_NAME
+from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolName
 from ringback.mcp_server.incoming_messages import read_message, require_media_types
 from ringback.protocol.builtin_tools import is_builtin_tool
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
@@ -38,6 +41,13 @@ _METHOD_SCOPES: Final = {
     "events/unsubscribe": principal.Scope.WEBHOOKS,
 }
 """The scope that a method requires; all other methods require `read`."""
+_TOOL_SCOPES: Final[Mapping[str, principal.Scope]] = {
+    BuiltinToolName.CANCEL_CALL: principal.Scope.CALLS,
+    BuiltinToolName.ANSWER_CALL: principal.Scope.CALLS,
+    LOGIN_TOOL_NAME: principal.Scope.CALLS,
+    NOTIFY_ME_TOOL_NAME: principal.Scope.WEBHOOKS,
+}
+"""The scope that a built-in tool requires; all other built-in tools require `read`."""
 _ALL_SCOPES: Final = frozenset({principal.Scope.READ, *_METHOD_SCOPES.values()})
 _UNSCOPED_METHODS: Final = frozenset({"initialize", "server/discover", "ping"})
 """These return no data of a principal."""
@@ -102,18 +112,18 @@ async def authorize_request(
 
 def _require_scope(caller: Caller, message: Mapping[str, Any]) -> None:
     match message:
-        case {"id": _, "method": str() as method, **rest} if method not in _UNSCOPED_METHODS:
-            caller.require_scope(_get_required_scope(method, rest))
+        case {"id": _, "method": "tools/call", "params": {"name": str() as name}} if is_builtin_tool(name):
+            _require_tool_scope(caller, name)
+        case {"id": _, "method": str() as method} if method not in _UNSCOPED_METHODS:
+            caller.require_scope(_METHOD_SCOPES.get(method, principal.Scope.READ))
         case _:
             pass
 
 
-def _get_required_scope(method: str, message: Mapping[str, Any]) -> principal.Scope:
-    match message:
-        case {"params": {"name": str() as name}} if method == "tools/call" and is_builtin_tool(name):
-            return principal.Scope.READ  # built-in tools require the scope of their action themselves
-        case _:
-            return _METHOD_SCOPES.get(method, principal.Scope.READ)
+def _require_tool_scope(caller: Caller, name: str) -> None:
+    """A caller with `read` passes: the tool itself says which scope it requires, in a result that a model reads."""
+    if not caller.has_scope(principal.Scope.READ):
+        caller.require_scope(_TOOL_SCOPES.get(name, principal.Scope.READ))
 
 
 def _create_body_receive(body: bytes, receive: Receive) -> Receive:

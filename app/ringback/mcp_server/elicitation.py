@@ -11,9 +11,11 @@ clients. The call's own keys (`domain.inputs`) are never reused, so a late answe
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
+import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
@@ -21,9 +23,17 @@ from pydantic import ValidationError
 from ringback.asyncio_tasks import end_tasks
 from ringback.backoff import Backoff
 from ringback.domain.call import Call, InputRequest
-from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError, StoreUnavailable, Unavailable
+from ringback.domain.errors import (
+    CallEnded,
+    InvalidRequest,
+    QuotaExceeded,
+    RingbackError,
+    StoreUnavailable,
+    Unavailable,
+)
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.principal import Caller
+from ringback.domain.signals import answer_refused_topic
 from ringback.mcp_server import meta
 from ringback.mcp_server.elicitation_ids import AskedQuestion
 from ringback.mcp_server.gateway import Gateway, Result
@@ -39,9 +49,10 @@ log = logging.getLogger(__name__)
 ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
 STORE_WAIT_SECONDS: Final = 20.0
-"""How long an answer waits for the store. An HTTP error in response to an answer ends all requests of a client on the SDK 1.x,
-which waits 30 s for the response."""
+"""How long an answer waits for the store. No client sends it again, and the Python SDK 1.x sends nothing else meanwhile."""
 _STORE_BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)
+_REFUSALS: Final = (InvalidRequest, QuotaExceeded, StoreUnavailable)
+"""What another answer of the same client, or a later one, can avoid."""
 
 
 def can_elicit(context: RequestContext, requests: Iterable[InputRequest]) -> bool:
@@ -63,19 +74,40 @@ async def elicit_input(
     input_request: InputRequest,
     *,
     call_meta: Mapping[str, Any],
+    sent_max: int = 1,
 ) -> bool:
     """Send a legacy client a question with `call_meta` in its `_meta`, and store the answer; return whether it was answered.
 
-    If the client cannot answer, the question stays open for other clients. Cancelling this coroutine cancels the question.
+    If the client cannot answer, the question stays open for other clients. After an answer that is refused, the question is
+    sent again, up to `sent_max` times. Cancelling this coroutine cancels the question.
     """
-    try:
-        with gateway.elicitation_ids.open_elicitation(call, key) as request_id:
-            answer = await _send_elicitation(context, request_id, input_request, call_meta)
-        await _store_patiently(gateway, context.caller, call.id, {key: answer})
-    except (MCPError, ValidationError, RingbackError) as problem:
-        log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
-        return False
-    return True
+    for _ in range(sent_max):
+        try:
+            answer = await _receive_answer(gateway, context, call, key, input_request, call_meta)
+            await _store_patiently(gateway, context.caller, call.id, {key: answer})
+        except (MCPError, ValidationError, RingbackError) as problem:
+            log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
+            if not isinstance(problem, _REFUSALS):
+                return False
+        else:
+            return True
+    return False
+
+
+async def _receive_answer(
+    gateway: Gateway,
+    context: RequestContext,
+    call: Call,
+    key: str,
+    input_request: InputRequest,
+    call_meta: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The client's answer. Raises `InvalidRequest` if it has reached another node, which could not store it."""
+    with gateway.elicitation_ids.open_elicitation(call, key) as request_id, anyio.CancelScope() as scope:
+        topic = answer_refused_topic(context.caller.principal, request_id)
+        with gateway.node_signals.subscribe(scope.cancel, topic, also_after_losses=False):
+            return await _send_elicitation(context, request_id, input_request, call_meta)
+    raise InvalidRequest("Another node has refused the answer to this question.")
 
 
 async def _send_elicitation(
@@ -94,7 +126,10 @@ def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, message: Mapping[str, Any]) -> None:
-    """Store a client's answer to a question that another node asked. Raises `Unavailable`: a 202 would lose the answer."""
+    """Store a client's answer to a question that another node asked. Raises `Unavailable`: a 202 would lose the answer.
+
+    If the answer is refused, the node that asked responds to the waiting request, as if the answer had reached that node.
+    """
     try:
         answer = _parse_answer(message.get("result") or {})
         await _store_patiently(gateway, caller, asked.call_id, {asked.key: answer})
@@ -102,6 +137,9 @@ async def store_answer(gateway: Gateway, caller: Caller, asked: AskedQuestion, m
         raise
     except (ValidationError, RingbackError) as problem:
         log.info("question.not_answered", extra={"call_id": asked.call_id, "problem": type(problem).__name__})
+        if gateway.node_signals.has_other_nodes:
+            with suppress(StoreUnavailable):  # then the wait of the node that asked ends at its own time
+                await gateway.node_signals.notify_nodes(answer_refused_topic(caller.principal, message["id"]))
 
 
 async def _store_patiently(gateway: Gateway, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> None:

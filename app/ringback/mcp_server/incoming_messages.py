@@ -6,6 +6,7 @@
     no object; two members of one name; an odd id    -32600, with the id null
     another form than JSON-RPC 2.0 in MCP            -32600, with the id if there is a method
     a value that cannot be written again             -32602, with HTTP status 200 in a legacy session
+    more than 128 KiB in a request that waits long   the same
     anything else                                    the message, in the state of the ASGI scope
 
 Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
@@ -39,6 +40,10 @@ _BODY_KEY: Final = "ringback.jsonrpc_body"
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _MEDIA_TYPE: Final = "application/json"
 _STREAM_MEDIA_TYPE: Final = "text/event-stream"
+_WAITING_METHODS: Final = frozenset({"subscriptions/listen", "events/stream", "tasks/result"})
+"""Requests that wait for minutes or days. Their messages are in memory meanwhile."""
+WAITING_REQUEST_BYTES_MAX: Final = 128 * 1024
+"""The body of such a request: two thousand ids or URIs. A principal may have a hundred streams and many more connections."""
 _ZERO_WEIGHT: Final = re.compile(r"q=0(\.0{0,3})?", re.IGNORECASE)
 """The parameter of a media range that its client does not accept (RFC 9110 §12.4.2)."""
 ACCEPT_LENGTH_MAX: Final = 2_000
@@ -90,6 +95,7 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "
             "number as a string."
         )
+    _require_small_wait(message, body)
     scope["state"][_BODY_KEY] = body
     set_message(scope["state"], message)
     return message
@@ -112,9 +118,16 @@ def get_message(scope: Scope) -> Any:
 
 
 def without_message(scope: Scope) -> Scope:
-    """The scope without the message and the body, for what outlives the request: both can be large."""
-    state = {key: value for key, value in scope["state"].items() if key not in {_MESSAGE_KEY, _BODY_KEY}}
+    """The scope without the message, its id and the body, for what outlives the request: each can be large."""
+    state = dict(scope["state"])
+    forget_message(state)
     return {**scope, "state": state}
+
+
+def forget_message(state: MutableMapping[str, Any]) -> None:
+    """Remove all three from the state of a request that was served: its connection holds the state until the next one."""
+    for key in (_MESSAGE_KEY, _BODY_KEY, MESSAGE_ID_KEY):
+        state.pop(key, None)
 
 
 def _parse(body: bytes) -> Any:
@@ -136,6 +149,14 @@ def _require_strict_values(body: bytes) -> None:
         jsontext.loads(body)
     except json.JSONDecodeError as problem:
         raise UnstorableMessage(jsontext.describe_refusal(problem)) from None
+
+
+def _require_small_wait(message: dict[str, Any], body: bytes) -> None:
+    if len(body) > WAITING_REQUEST_BYTES_MAX and message.get("method") in _WAITING_METHODS:
+        raise UnstorableMessage(
+            f"A request of {message['method']} may have {WAITING_REQUEST_BYTES_MAX} bytes at most, because it waits. Subscribe "
+            "to less."
+        )
 
 
 def _is_storable(value: Any) -> bool:

@@ -13,6 +13,8 @@ other client gets the answer that all clients can read. Checked in November 2026
 Measured not to read a link: LangChain turns it into a file that OpenAI and Gemini refuse; AutoGen, Semantic Kernel, AI SDK 5
 and the Python SDK 1.9 fail on it. Progress does not help at claude.ai, which ends a call after 60 s in any case
 (anthropics/claude-ai-mcp issue 115), nor with the SDKs' defaults, which do not restart their time-outs.
+
+The Python SDK 1.x has no name of its own in `clientInfo`, but its HTTP library has one, which later versions do not use.
 """
 
 from collections.abc import Mapping
@@ -38,6 +40,17 @@ _CLIENTS: Final[Mapping[str, KnownClient]] = {
     "claude-code": KnownClient(reads_resource_links=True, progress_restarts_timeout=True),
     "opencode": KnownClient(progress_restarts_timeout=True),
 }
+
+
+_SDK_1_USER_AGENT: Final = "python-httpx/"
+
+
+def ends_at_http_errors(user_agent: str) -> bool:
+    """Whether an HTTP error in response to an answer or a notification ends the client with all its requests.
+
+    So does the Python SDK 1.x at each status from 400 on but for 404, which it ignores (measured with 1.30.0).
+    """
+    return user_agent.startswith(_SDK_1_USER_AGENT)
 
 
 def get_known_client(name: str) -> KnownClient:

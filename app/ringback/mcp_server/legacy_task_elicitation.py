@@ -28,6 +28,8 @@ RESULT_WAITERS_MAX: Final = 8
 """tasks/result requests of one session that wait for the same task. A broken connection may be noticed late, so a new request
 of the session replaces the oldest one.
 """
+QUESTION_SENT_MAX: Final = 3
+"""How often a question is sent to one waiting tasks/result. Nothing else tells its client that an answer was refused."""
 
 
 class TaskResultWaiters:
@@ -91,4 +93,6 @@ class LegacyTaskElicitation:
 
     async def _elicit_input(self, call: Call, key: str, request: InputRequest) -> None:
         call_meta = {**related_task_meta(call), **meta.build_call_meta(call)}
-        await elicit_input(self._gateway, self._context, call, key, request, call_meta=call_meta)
+        await elicit_input(
+            self._gateway, self._context, call, key, request, call_meta=call_meta, sent_max=QUESTION_SENT_MAX
+        )

@@ -23,6 +23,7 @@ Differences from the specification:
                             `_meta['modelcontextprotocol.io/task']`. Other clients ignore them
 """
 
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
@@ -34,6 +35,7 @@ from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
+from ringback.domain.ids import CallId
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.domain.upstream_pauses import describe_pause
 from ringback.mcp_server import meta
@@ -43,7 +45,7 @@ from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature,
 from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.legacy_task_elicitation import LegacyTaskElicitation, TaskResultWaiters
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.session_notifications import get_session_notifications, send_to_session
+from ringback.mcp_server.session_notifications import detach_context, get_session_notifications, send_to_session
 from ringback.mcp_server.task_serializer import TaskSerializer, progress_params, related_task_meta
 from ringback.mcp_server.tasks import get_own_task
 from ringback.mcp_server.tool_call_responder import build_call_result
@@ -182,11 +184,11 @@ class LegacyTasks:
     def _start_status_notifications(self, context: RequestContext, call: Call) -> None:
         notifications = get_session_notifications(self._gateway, context)
         if notifications.has_capacity_for(call.id):
-            notifications.start_publisher(call.id, lambda: self._publish_status_changes(context, call))
+            publish = partial(self._publish_status_changes, detach_context(context), call.id, call.progress)
+            notifications.start_publisher(call.id, publish)
 
-    async def _publish_status_changes(self, context: RequestContext, started: Call) -> None:
-        reached = started.progress
-        with subscribe_call_changes(self._gateway, context.caller, started.id) as call_changes:
+    async def _publish_status_changes(self, context: RequestContext, call_id: CallId, reached: Progress | None) -> None:
+        with subscribe_call_changes(self._gateway, context.caller, call_id) as call_changes:
             while call := await call_changes.next_change():
                 if _has_advanced(call, reached):
                     reached = call.progress

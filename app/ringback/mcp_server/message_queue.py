@@ -6,6 +6,7 @@ task: the two of one request take a thirtieth of the CPU time of a fast call (me
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -18,8 +19,11 @@ T = TypeVar("T")
 class MessageQueue(Generic[T]):
     """Both ends of a stream, as the SDK's `ReadStream` and `WriteStream`. Its end comes after the messages that wait."""
 
-    def __init__(self, *, waiting_max: int) -> None:
+    def __init__(self, *, waiting_max: int, on_handled: Callable[[T], None] | None = None) -> None:
+        """`on_handled` gets each message when the receiver asks for the next one."""
         self._waiting_max = waiting_max
+        self._on_handled = on_handled
+        self._received: T | None = None
         self._waiting: deque[tuple[Context, T]] = deque()
         self._turns = asyncio.Lock()
         """Of the senders, in their order: a cancellation must not overtake its request while the stream is full."""
@@ -41,6 +45,7 @@ class MessageQueue(Generic[T]):
 
     async def receive(self) -> T:
         """The next message. The error at the end of a closed stream is that of anyio's streams."""
+        self._finish_received()
         while not self._waiting:
             if self._is_closed:
                 raise anyio.EndOfStream
@@ -48,7 +53,14 @@ class MessageQueue(Generic[T]):
             await self._has_arrived.wait()
         self.last_context, message = self._waiting.popleft()
         self._was_taken.set()
+        if self._on_handled is not None:
+            self._received = message
         return message
+
+    def _finish_received(self) -> None:
+        received, self._received = self._received, None
+        if received is not None and self._on_handled is not None:
+            self._on_handled(received)
 
     def close(self) -> None:
         self._is_closed = True

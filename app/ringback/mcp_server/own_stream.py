@@ -20,6 +20,7 @@ from mcp_types import JSONRPCNotification, RequestId
 from mcp_types.version import is_version_at_least
 
 from ringback.domain.clock import Clock
+from ringback.domain.errors import Conflict
 from ringback.mcp_server.session_events import SessionEventStore
 from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
@@ -50,10 +51,16 @@ class SessionOwnStream:
         self._sending: asyncio.Task[None] | None = None
 
     async def serve(self, respond: Callable[[], Coroutine[Any, Any, None]], version: str) -> None:
-        """Let the SDK respond to a GET of a client of this version. It refuses a second stream."""
+        """Let the SDK respond to a GET of a client of this version.
+
+        Raises `Conflict` for a second stream. The SDK refuses it only once the first one has begun; until then it would open
+        both, and the first one would get nothing and have no end.
+        """
         if self._response is not None:
-            await respond()
-            return
+            raise Conflict(
+                "The stream of this session is open already: a session has one. Close that one first, or open the stream "
+                "again with Last-Event-ID, which ends it."
+            )
         self._has_dataless_events = is_version_at_least(version, _DATALESS_VERSION)
         self._response = response = _CancellableResponse()
         try:

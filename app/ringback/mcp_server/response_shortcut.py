@@ -8,13 +8,21 @@ The router is a task behind a stream of its own: a thirtieth of the CPU time of 
 (measured). A response must not overtake a message that is still on its way through it.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse, RequestId
+
+NO_MESSAGE: Final = SessionMessage(
+    JSONRPCNotification(jsonrpc="2.0", method="ringback/no-message"),
+    metadata=ServerMessageMetadata(related_request_id=f"no-request-{secrets.token_hex(16)}"),
+)
+"""The router drops it, because there is no such request. It holds its last message until the next one comes: an idle session
+would keep a large result."""
 
 DeliverResponse = Callable[[JSONRPCResponse | JSONRPCError], Awaitable[None]]
 
@@ -45,6 +53,8 @@ class ResponseShortcut:
                 await deliver(message)
                 return
         await self._router.send(item)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            await self._router.send(NO_MESSAGE)
 
     async def aclose(self) -> None:
         await self._router.aclose()

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback import __version__
 from ringback.asyncio_tasks import end_tasks
-from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
+from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown, Unavailable
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import (
@@ -33,6 +34,8 @@ from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.elicitation import store_answer
 from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
+from ringback.mcp_server.incoming_messages import forget_message
+from ringback.mcp_server.known_clients import ends_at_http_errors
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.request_context import (
     COMMENTS_OMITTED_KEY,
@@ -134,6 +137,7 @@ class McpServer:
                 await self._endpoints.use_manager(
                     endpoint, lambda manager: manager.handle_request(scope, receive, response)
                 )
+            forget_message(scope["state"])
         except EndpointUnavailable:
             if not response.has_started:
                 raise
@@ -212,11 +216,22 @@ class McpServer:
         )
 
     async def _store_foreign_answer(self, scope: Scope, message: Any) -> bool:
-        """Store an answer to a question that another node asked."""
+        """Store an answer to a question that another node asked.
+
+        Raises `Unavailable`, or `NotFound` for a client that would end at the HTTP status of that.
+        """
         asked = self._gateway.elicitation_ids.find_question(message)
-        if asked is not None:
+        if asked is None:
+            return False
+        try:
             await store_answer(self._gateway, get_request_caller(scope), asked, message)
-        return asked is not None
+        except Unavailable:
+            if not ends_at_http_errors(Headers(scope=scope).get("user-agent", "")):
+                raise
+            raise NotFound(
+                "The answer cannot be stored now: the database is away. The question stays open, and your session goes on."
+            ) from None
+        return True
 
     def _get_input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
         """For the SDK, which validates `Mcp-Param-…` headers against the schema before it calls our handlers.

@@ -2,18 +2,26 @@
 
 modern   notifications go only to the stream of a subscriptions/listen request, and end with it
 legacy   notifications go to the session's own stream (GET), which the client may not have open, and end with the session
+
+A publisher of a session outlives the request that started it, so it has the context of that request without the message
+(`detach_context`). A message may have megabytes, and a principal has a thousand sessions with 256 publishers each.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from starlette.requests import Request
 
 from ringback.domain.mcp_sessions import SUBSCRIPTIONS_MAX
 from ringback.mcp_server.gateway import Gateway, TaskSpawner
+from ringback.mcp_server.incoming_messages import without_message
 from ringback.mcp_server.request_context import RequestContext
 
 log = logging.getLogger(__name__)
@@ -23,6 +31,8 @@ SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 Publisher = Callable[[], Coroutine[Any, Any, None]]
 SESSION_PUBLISHERS_MAX: Final = SUBSCRIPTIONS_MAX
 """Tasks and subscriptions of one session. Each takes 6 KB (measured)."""
+PROGRESS_TOKEN_LENGTH_MAX: Final = 256
+"""Characters of a progress token that a publisher keeps. With a longer one, a task sends no progress after its creation."""
 
 _STATE_KEY: Final = "ringback.session_notifications"
 
@@ -104,6 +114,31 @@ def get_connection(context: RequestContext) -> Connection:
     """The connection of the session. Only it reports the session's end; its state is the session's."""
     connection: Connection = context.sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return connection
+
+
+def detach_context(context: RequestContext) -> RequestContext:
+    """The context of a legacy request for its publishers: without params, body and `_meta`, but for the progress token."""
+    sdk_context = context.sdk_context
+    connection = get_connection(context)
+    detached = ServerRequestContext[Any, Any](
+        session=ServerSession(cast("Any", connection.outbound), connection),
+        lifespan_context=sdk_context.lifespan_context,
+        protocol_version=sdk_context.protocol_version,
+        method=sdk_context.method,
+        meta=_select_progress_token(context),
+        request=None if sdk_context.request is None else Request(without_message(sdk_context.request.scope)),
+    )
+    return replace(context, sdk_context=detached)
+
+
+def _select_progress_token(context: RequestContext) -> types.RequestParamsMeta | None:
+    match context.meta.get("progress_token"):
+        case int() as token:
+            return {"progress_token": token}
+        case str() as token if len(token) <= PROGRESS_TOKEN_LENGTH_MAX:
+            return {"progress_token": token}
+        case _:
+            return None
 
 
 def get_session_notifications(gateway: Gateway, context: RequestContext) -> SessionNotifications:

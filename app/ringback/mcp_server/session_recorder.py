@@ -7,7 +7,7 @@ This is a middleware because only the SDK's server knows whether the handshake h
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
@@ -51,6 +51,14 @@ class SessionRecorder:
             self._activity.add_ended(ended)
         except RingbackError as error:
             raise to_mcp_error(error) from None
+        _keep_only(agreed, context.sdk_context.params)
+
+
+def _keep_only(agreed: Mapping[str, Any], params: Mapping[str, Any] | None) -> None:
+    """Change the params in place: the SDK reads them after this, and keeps them as long as the session."""
+    received = cast("dict[str, Any]", params)
+    received.clear()
+    received.update(agreed)
 
 
 def _select_params(params: Mapping[str, Any], version: str) -> dict[str, Any]:

@@ -62,6 +62,7 @@ from ringback.mcp_server.event_ids import (
     unknown_event_id,
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
+from ringback.mcp_server.incoming_queue import IncomingQueue
 from ringback.mcp_server.message_queue import MessageQueue
 from ringback.mcp_server.own_stream import SessionOwnStream, StreamEnds, encode_dataless_event
 from ringback.mcp_server.request_context import (
@@ -135,7 +136,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         self,
     ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
         async with super().connect() as (_, router):
-            incoming = MessageQueue[SessionMessage | Exception](waiting_max=1)
+            incoming = IncomingQueue()
             self._read_stream_writer = self._read_stream = cast("Any", incoming)
             yield incoming, ResponseShortcut(router, self._deliveries, is_replaced=self._is_replaced)
 
@@ -163,20 +164,22 @@ class SessionTransport(StreamableHTTPServerTransport):
         if await self._store_foreign_answer(scope, message):
             await Response(status_code=HTTPStatus.ACCEPTED)(scope, receive, send)
             return
+        self._require_unused_id(message)
         request = describe_request(message, self._ids.new_call_id())
         if request is None:
             await super().handle_request(scope, receive, send)
             return
-        self._require_unused_id(request.request_id)
         scope["state"][STREAM_REQUEST_KEY] = request
         with self.events.open_stream(str(request.request_id), request):
             await super().handle_request(scope, receive, send)
 
-    def _require_unused_id(self, request_id: int | str) -> None:
+    def _require_unused_id(self, message: Mapping[str, Any]) -> None:
         """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray.
 
-        The same for the name under which the SDK keeps the session's own stream.
+        The same for the name under which the SDK keeps the session's own stream. A response has the id of another request.
         """
+        if "method" not in message or (request_id := message.get("id")) is None:
+            return
         if request_id == GET_STREAM_KEY:
             raise Conflict(
                 f"The id '{GET_STREAM_KEY}' is reserved. Nothing was started. Send the request with another id."

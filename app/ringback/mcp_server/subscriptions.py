@@ -50,6 +50,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
     SESSION_PUBLISHERS_MAX,
     SessionNotifications,
+    detach_context,
     get_session_notifications,
     send_to_request,
     send_to_session,
@@ -250,9 +251,10 @@ class LegacySubscriptions:
 
     def _start_publisher(self, context: RequestContext, uri: str, notifications: SessionNotifications) -> Acceptance:
         accepted: Acceptance = asyncio.get_running_loop().create_future()
-        send = partial(send_to_session, context)
+        detached = detach_context(context)
+        send = partial(send_to_session, detached)
         notifications.start_publisher(
-            _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
+            _publisher_key(uri), lambda: self._publisher.publish_resource_changes(detached, uri, send, accepted)
         )
         return accepted
 
@@ -268,10 +270,11 @@ class LegacySubscriptions:
 
     async def handle_initialized(self, context: RequestContext) -> None:
         """Start the notifications of changed lists."""
-        send, flags = partial(send_to_session, context), _list_flags(context)
+        detached, flags = detach_context(context), _list_flags(context)
+        send = partial(send_to_session, detached)
         notifications = get_session_notifications(self._gateway, context)
         notifications.start_publisher(
-            _LIST_PUBLISHER, lambda: self._publisher.publish_list_changes(context, flags, send)
+            _LIST_PUBLISHER, lambda: self._publisher.publish_list_changes(detached, flags, send)
         )
 
 

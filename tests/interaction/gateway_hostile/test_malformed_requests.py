@@ -9,7 +9,12 @@ import httpx
 import pytest
 
 from tests.interaction.gateway.conftest import GatewayHarness
-from tests.interaction.gateway_hostile.conftest import HostileClient, count_stored_calls, encode_request
+from tests.interaction.gateway_hostile.conftest import (
+    HostileClient,
+    count_stored_calls,
+    encode_request,
+    routing_headers,
+)
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, LegacyClientSession
 
 COUNT: Final[Json] = {"name": "count", "arguments": {}}
@@ -17,6 +22,7 @@ CALLED_TOOL: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-na
 SECRET: Final = "whsec_thisIsNobodysBusiness"
 POSITION: Final = '"HERE"'
 LEVELS: Final = (260, 10_000, 200_000)
+LARGE_TEXT: Final = "x" * 200_000
 
 
 @pytest.fixture(autouse=True)
@@ -307,6 +313,24 @@ async def test_a_response_of_another_form_is_refused_in_words(session: LegacyCli
     error = assert_rejected(answer)
     assert error["code"] == -32600
     assert "pydantic" not in error["message"]
+
+
+@pytest.mark.parametrize("method", ["subscriptions/listen", "events/stream", "tasks/result"])
+async def test_a_request_that_waits_long_is_small(
+    intruder: HostileClient, session: LegacyClientSession, method: str
+) -> None:
+    """Its message is in memory while it waits, and a principal may have a hundred streams."""
+    modern = await intruder.post(
+        encode_request(method, {}, meta={"note": LARGE_TEXT}), headers=routing_headers(method, {})
+    )
+    legacy = await session.http.post(
+        session.url,
+        json={"jsonrpc": "2.0", "id": 5, "method": method, "params": {"_meta": {"note": LARGE_TEXT}}},
+        headers=session.headers,
+    )
+
+    for answer in (modern, legacy):
+        assert "131072 bytes at most" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])

@@ -1,11 +1,17 @@
 """The questions of a legacy task: sent during tasks/result, answered by one client, cancelled for the others."""
 
+import logging
+from typing import Final
+
 import pytest
 
 from ringback.mcp_server import legacy_task_elicitation
 from tests.interaction.gateway_tasks.conftest import RELATED, TasksHarness
-from tests.support.mcp_wire import JsonRpcErrorResponse, LegacyClientSession
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
+
+UNFIT_ANSWER: Final[Json] = {"action": "accept", "content": {"sure": "perhaps"}}
 
 pytestmark = pytest.mark.requirement("R30")
 
@@ -74,6 +80,42 @@ async def test_a_question_that_the_client_refuses_stays_open_for_others(
         assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
         task.complete_task("never mind")
         await frames.read_response()
+
+
+@pytest.mark.requirement("R32")
+async def test_a_question_whose_answer_is_refused_is_sent_again(
+    harness: TasksHarness, session: LegacyClientSession
+) -> None:
+    """Its client had 202 for the answer, and went on waiting for a tool that still waited for one."""
+    task_id, task = await harness.start_task_in_session(session)
+    task.request_input("sure")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        await session.send_response(await frames.read_message("elicitation/create"), UNFIT_ANSWER)
+        await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
+        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        task.complete_task("thanks")
+        await frames.read_response()
+
+
+async def test_a_question_is_sent_three_times_at_most(
+    harness: TasksHarness, session: LegacyClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that always sends the same unfit answer would otherwise be asked without end."""
+    caplog.set_level(logging.INFO)
+    task_id, task = await harness.start_task_in_session(session)
+    task.request_input("sure")
+    received: list[Json] = []
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        for _ in range(legacy_task_elicitation.QUESTION_SENT_MAX):
+            await session.send_response(await frames.read_message("elicitation/create"), UNFIT_ANSWER)
+
+        async def are_refused() -> bool:
+            return caplog.messages.count("question.not_answered") == legacy_task_elicitation.QUESTION_SENT_MAX
+
+        await wait_until(are_refused)
+        task.complete_task("never mind")
+        await frames.read_response(received)
+    assert received == []
 
 
 async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(

@@ -17,6 +17,7 @@ from ringback.domain.errors import QuotaExceeded, RingbackError, StoreUnavailabl
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
 from ringback.mcp_server import resumed_calls
+from ringback.mcp_server.elicitation import ELICITATION_TIMEOUT_SECONDS
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.new_calls import StartedCall
@@ -251,6 +252,48 @@ async def test_a_question_on_the_stream_of_one_node_is_answered_at_another(
                 result = await messages.read_response()
 
     assert "blue" in result["content"][0]["text"]
+
+
+@pytest.fixture
+def endless_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but an answer ends the wait for one."""
+    wait_for_call = Calls.wait_for_call
+
+    async def wait(self: Calls, *call: Any, wait_seconds: float, until_final: bool = True) -> Any:
+        if wait_seconds == ELICITATION_TIMEOUT_SECONDS:
+            await asyncio.Event().wait()
+        return await wait_for_call(self, *call, wait_seconds=wait_seconds, until_final=until_final)
+
+    monkeypatch.setattr(Calls, "wait_for_call", wait)
+
+
+@pytest.mark.usefixtures("endless_question")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"result": {"action": "accept", "content": {"answer": 5}}},
+        {"result": {"nonsense": True}},
+        {"error": {"code": -32601, "message": "Not here"}},
+    ],
+    ids=["of another form than was asked for", "no answer", "an error"],
+)
+async def test_an_answer_that_another_node_refuses_ends_the_wait_for_it(
+    tmp_path: Path, http: httpx.AsyncClient, answer: Json
+) -> None:
+    """As at the node that asks. The client had 202, and its call waited for the answer until the end of its time."""
+    asking = AskingUpstream()
+    async with serving(asking.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        first, second = await cluster.start_node(**PATIENT), await cluster.start_node(**PATIENT)
+        async with open_session(http, cluster, first, "/mcp/stage") as session:
+            ask = {"name": "ask", "arguments": {"question": "Which colour?"}}
+            async with session.open_request("tools/call", ask) as messages:
+                question = await messages.read_message("elicitation/create")
+                message: Json = {"jsonrpc": "2.0", "id": question["id"], **answer}
+                posted = await http.post(at(second, session).url, json=message, headers=session.headers)
+                result = await messages.read_response()
+
+    assert posted.status_code == 202
+    assert result["structuredContent"]["ringback_pending"]["status"] == "input_required"
 
 
 async def test_a_subscription_that_is_made_at_one_node_reports_on_the_stream_of_another(

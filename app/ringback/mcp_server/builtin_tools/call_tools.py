@@ -23,7 +23,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position
 from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
-from ringback.domain.principal import Caller
+from ringback.domain.principal import Caller, Scope
 from ringback.mcp_server import meta
 from ringback.mcp_server.builtin_tools.poll_limiter import PollLimiter
 from ringback.mcp_server.builtin_tools.polled_waits import PolledWait
@@ -165,9 +165,7 @@ class CallTools:
                     )
                     return await self._poll_call(caller, arguments.call_id, reserve, wait_for_change)
                 case CancelCallArguments():
-                    call = await self._calls.cancel_call(caller, arguments.call_id)
-                    # The cancellation was accepted, however the call ended.
-                    return {**await self._read_call_result(caller, call, reserve), "isError": False}
+                    return await self._cancel_call(caller, arguments.call_id, reserve)
                 case _:
                     return await self._answer_call(caller, cast("AnswerCallArguments", arguments))
         except NotFound:
@@ -181,6 +179,16 @@ class CallTools:
             call = await wait_for_change(call)
         self._call_resumes.record_read(call, ResumeSurface.TOOL)
         return await self._read_call_result(caller, call, reserve)
+
+    async def _cancel_call(self, caller: Caller, call_id: str, reserve: ReserveResult) -> dict[str, Any]:
+        call = await self._calls.cancel_call(caller, call_id)
+        if call.result_bytes is not None and not caller.has_scope(Scope.READ):
+            text = (
+                f"Call {call.id} had ended as {call.status}. Only a key with the scope '{Scope.READ}' reads its result."
+            )
+            return meta.with_call_meta(_build_tool_result(text, describe_call(call, None)), call)
+        # The cancellation was accepted, however the call ended.
+        return {**await self._read_call_result(caller, call, reserve), "isError": False}
 
     async def _read_call_result(self, caller: Caller, call: Call, reserve: ReserveResult) -> dict[str, Any]:
         result = None

@@ -12,10 +12,11 @@ so that a client can read the kind of an error whatever the codes become.
     InternalError            the server cannot answer now; the same request may succeed later
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
+
+from ringback.suggestions import find_similar
 
 
 class EventErrorName(StrEnum):
@@ -111,7 +112,7 @@ def _find_meant(name: str, known: Sequence[str]) -> str | None:
         return None
     compared = [each for each in known[:_COMPARED_NAMES_MAX] if len(each) <= _SHOWN_NAME_LENGTH_MAX]
     of_upstream = [each for each in compared if each.endswith(f"/{name}")]
-    return next(iter(of_upstream or difflib.get_close_matches(name, compared, n=1)), None)
+    return next(iter(of_upstream), None) or find_similar(name, compared)
 
 
 def subscription_not_found() -> EventError:

@@ -141,6 +141,7 @@ def test_an_upstreams_own_name_of_an_event_is_answered_with_its_name_here() -> N
     known = ["call.finished", "github/push"]
 
     assert "Did you mean 'github/push'?" in event_not_found("push", known).detail
+    assert "Did you mean 'github/push'?" in event_not_found("GITHUB/PUSH", known).detail
     assert "Did you mean" not in event_not_found("nothing.alike", known).detail
     assert "Did you mean" not in event_not_found("x" * 200, ["x" * 201]).detail
 

@@ -1,0 +1,89 @@
+"""What outlives a request keeps nothing of its message, which may be as large as a request may be.
+
+A principal has a thousand sessions at one endpoint. Each has 256 subscriptions and tasks, and is idle for half an hour.
+"""
+
+import gc
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+import pytest
+
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession
+
+pytestmark = pytest.mark.requirement("R25")
+
+LARGE: Final = 200_000
+"""Characters of the text that must not be kept."""
+MARK: Final = "kept-message"
+TEXT: Final = MARK + "x" * LARGE
+META: Final[Json] = {"io.modelcontextprotocol/note": TEXT}
+"""A key that no upstream gets and no call stores."""
+
+
+def find_kept() -> Sequence[Any]:
+    """What refers to a text or to bytes with the mark."""
+    gc.collect()
+    return [
+        type(owner)
+        for owner in gc.get_objects()
+        if any(_is_marked(each) for each in gc.get_referents(owner)) and owner is not globals()
+    ]
+
+
+def _is_marked(value: object) -> bool:
+    if isinstance(value, str):
+        return value is not TEXT and len(value) >= LARGE and MARK in value
+    return isinstance(value, bytes | bytearray) and len(value) >= LARGE and MARK.encode() in value
+
+
+@pytest.fixture
+async def session(gate: GatewayHarness) -> AsyncGenerator[LegacyClientSession]:
+    """A session whose own stream is open."""
+    async with gate.open_legacy_session(principal="mallory") as session, session.open_event_stream():
+        yield session
+
+
+async def send(session: LegacyClientSession, method: str, params: Json, **rest: Any) -> None:
+    message = {"jsonrpc": "2.0", "method": method, "params": params, **rest}
+    answer = await session.http.post(session.url, json=message, headers=session.headers)
+    assert answer.is_success, answer.text[:500]
+
+
+async def test_a_session_keeps_nothing_of_initialize_that_it_does_not_need(gate: GatewayHarness) -> None:
+    client_info: Json = {"name": "icon", "version": "1", "websiteUrl": TEXT, "icons": [{"src": f"data:{TEXT}"}]}
+    params: Json = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info, "_meta": META}
+    async with gate.open_legacy_session(principal="mallory") as session:
+        headers = {name: value for name, value in session.headers.items() if not name.startswith("mcp-")}
+        session.headers = headers
+        await send(session, "initialize", params, id=1)
+
+    assert find_kept() == []
+
+
+async def test_a_session_keeps_nothing_of_initialized(session: LegacyClientSession) -> None:
+    await send(session, "notifications/initialized", {"_meta": META})
+    await session.request("ping", {})
+
+    assert find_kept() == []
+
+
+async def test_a_session_keeps_no_long_id(session: LegacyClientSession) -> None:
+    await send(session, "ping", {}, id=TEXT)
+
+    assert find_kept() == []
+
+
+async def test_a_subscription_keeps_nothing_of_its_request(session: LegacyClientSession) -> None:
+    call_id = (await session.request("tools/call", {"name": "hold", "arguments": {}}))["_meta"]["ringback/callId"]
+    await send(session, "resources/subscribe", {"uri": f"ringback://calls/{call_id}", "_meta": META}, id="sub")
+
+    assert find_kept() == []
+
+
+async def test_a_running_task_keeps_nothing_of_the_request_that_created_it(session: LegacyClientSession) -> None:
+    meta = {**META, "progressToken": TEXT}
+    await send(session, "tools/call", {"name": "hold", "arguments": {}, "task": {}, "_meta": meta}, id="task")
+
+    assert find_kept() == []
