@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -39,10 +40,17 @@ class ConnectionRecord:
     config_after_sha256: str
     added: Mapping[str, Any] = field(repr=False)
     """The entries that the configuration did not have, by name."""
+    api_key_sha256: str = ""
+    """Of the key for the service at the URL of `--url`. An undo sends that service no other key; empty: none."""
 
 
 def hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def hash_api_key(api_key: str | None) -> str:
+    """A key is random and long, so its hash reveals nothing. Empty without a key."""
+    return hash_content(os.fsencode(api_key)) if api_key else ""
 
 
 class RecordFolder:
