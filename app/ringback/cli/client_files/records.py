@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -62,10 +62,15 @@ class RecordFolder:
     def add(self, record: ConnectionRecord) -> Path:
         """Store the record as the newest of its file."""
         key = self._make_key(record.client, Path(record.file))
-        number = 1 + max((int(path.stem.rpartition("-")[2]) for path in self._folder.glob(f"{key}-*.json")), default=0)
+        number = 1 + max(map(int, self._list_numbers(key)), default=0)
         path = self._folder / f"{key}-{number:04}.json"
         create_file(path, _dump(record))
         return path
+
+    def _list_numbers(self, key: str) -> Iterable[str]:
+        """A person may have copied a record, for example to `…-0001 copy.json`."""
+        numbers = (path.stem.rpartition("-")[2] for path in self._folder.glob(f"{key}-*.json"))
+        return (number for number in numbers if number.isdecimal())
 
     def list_of_file(self, client: str, file: Path) -> Sequence[Path]:
         """The records of a client's file, newest first."""
@@ -108,7 +113,7 @@ class RecordFolder:
         replace_file(found, _dump(kept))
 
     def _make_key(self, client: str, file: Path) -> str:
-        return f"{client}-{hash_content(str(file).encode())[:12]}"
+        return f"{client}-{hash_content(os.fsencode(file))[:12]}"
 
 
 def _dump(record: ConnectionRecord) -> bytes:
