@@ -1,7 +1,7 @@
 """The command line, for people at a terminal and for scripts.
 
     app               the root command: imports a command's module when it runs
-    imports           … without the parts of its libraries that no command uses
+    imports           … without the parts of its libraries that no command uses; the client follows with the first request
     commands          the commands, one module each
 
 What one command, or two, are made of:
@@ -13,6 +13,7 @@ What one command, or two, are made of:
     following         `call --wait` and `join`: progress and result
     listening         `listen`: opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
+    stop_signals      … the first signal ends it in order, the second at once
     callback_receiver … by webhook: verifies and prints callbacks
     callback_server   … serves its ASGI application
     callback_text     … the printed text of a callback
