@@ -38,7 +38,7 @@ What commands share:
     hints             the service's advice, with commands in the place of REST requests
     http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
-    http_clients      how the commands' httpx clients differ: no cookies, redirects, or proxy to this machine; a limit for checks
+    http_clients      how the commands' httpx clients differ: no cookies, redirects, or proxy to this machine; limits
     home_folder       the user's home and base folders, also for a user who has no home
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
