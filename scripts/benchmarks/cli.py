@@ -15,6 +15,10 @@ LEAN_IMPORTS: Final = (
 )
 """What `ringback.cli.imports` does for each command: without httpx's own program, and without a search for plugins."""
 FIRST_MODEL: Final = "type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})"
+CALL: Final = "ringback.cli.commands.call"
+CREATE_CLIENT: Final = (
+    "from ringback.cli.client_options import create_client; create_client('http://127.0.0.1:1', None)"
+)
 VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "baseline": BASELINE,
     "help": ("-m", "ringback", "--help"),
@@ -22,6 +26,7 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
         name: ("-c", f"import ringback.cli.app as a; a.import_command_module('ringback.cli.commands.{name}')")
         for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
+    "call_used": ("-c", f"import ringback.cli.app as a; a.import_command_module('{CALL}'); {CREATE_CLIENT}"),
     "serve": ("-c", "import ringback.cli.app as a; a.import_command_module('ringback.cli.commands.serve')"),
     "command_floor": ("-c", f"{LEAN_IMPORTS}; import typer, asyncio, httpx, pydantic; {FIRST_MODEL}"),
     "library_baseline": ("-c", "import httpx, pydantic"),
@@ -29,10 +34,11 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "client_used": ("-c", "from ringback.client import RingbackClient"),
     "client_floor": ("-c", f"import asyncio, httpx, pydantic; {FIRST_MODEL}"),
 }
-"""`help` prints; the other variants of commands import what the command imports before it does anything. `client_floor` and
-`command_floor` are what any asynchronous client, and any command that uses one, imports: pydantic imports most of itself with
-the first model. Typer itself imports pydantic for the first option (0.29). Commands do without rich and without httpx's own
-program, which the baseline imports."""
+"""`help` prints; the other variants of commands import what the command imports before it does anything, and `call_used` also
+makes the client, as each command does whose arguments are right. `client_floor` and `command_floor` are what any asynchronous
+client, and any command that uses one, imports: pydantic imports most of itself with the first model. Typer itself imports
+pydantic for the first option (0.29), when it reads the arguments. Commands do without rich and without httpx's own program,
+which the baseline imports."""
 LIBRARY_VARIANTS: Final = frozenset({"library_baseline", "client", "client_used", "client_floor"})
 """Compared with `library_baseline`; all others with `baseline`."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from scripts.chaos_runs.observations import ObservedCall, ObservedStatus
 from scripts.chaos_runs.plan import Kind, PlannedCall
 from tests.support.task_upstream import ACCEPTED_ANSWER

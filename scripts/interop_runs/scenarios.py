@@ -43,7 +43,7 @@ ENDLESS_SECONDS: Final = 120.0
 """A call that is cancelled long before its end."""
 BEGIN_SECONDS: Final = 1.5
 """After this time of a call, its client or Ringback is killed."""
-PATIENCE_SECONDS: Final = 30.0
+GIVE_UP_SECONDS: Final = 30.0
 """After this time the user of a client gives up a call whose Ringback was killed; some clients never do."""
 LOOKS_MAX: Final = 16
 """Calls of ringback_wait_for_call before a result counts as lost."""
@@ -218,7 +218,7 @@ class ClientRun:
         await self._open(driver, self._label(None))
         key = new_key()
         arguments = {"key": key, "seconds": self.slow_seconds}
-        call = asyncio.create_task(driver.call("survive", arguments, cancel_after=PATIENCE_SECONDS))
+        call = asyncio.create_task(driver.call("survive", arguments, cancel_after=GIVE_UP_SECONDS))
         await wait_until(lambda: self.stage.runs(key).started == 1)
         await killed.restart(signal.SIGKILL)
         answer = await call

@@ -62,19 +62,21 @@ def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_s
     assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
 
 
-@pytest.mark.parametrize(
-    ("command", "models"),
-    [("call", {"models"}), ("webhooks", {"models", "webhook_models"}), ("listen", {"models"})],
-)
-def test_a_command_imports_the_models_of_its_own_nouns_and_nothing_that_only_some_of_its_options_need(
-    command: str, models: set[str]
+@pytest.mark.parametrize("command", ["call", "webhooks", "listen"])
+def test_a_command_imports_its_client_once_its_arguments_are_right_and_nothing_that_only_some_of_its_options_need(
+    command: str,
 ) -> None:
-    imported = list_modules(f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')")
-    own_models = {module.rpartition(".")[2] for module in imported if is_part_of(module, ("ringback.client",))}
+    program = f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')"
+    use = "from ringback.cli.client_options import create_client; create_client('http://127.0.0.1:1', None)"
+    before, after = list_modules(program), list_modules(f"{program}\n{use}")
+    models = {module for module in after if module.startswith("ringback.client.") and module.endswith("models")}
 
-    assert {name for name in own_models if name.endswith("models")} == models
+    assert [module for module in before if is_part_of(module, ("httpx", "sqlite3", "ringback.client.client"))] == []
+    assert models == {"ringback.client.models"}
     assert [
-        module for module in imported if is_part_of(module, ("mcp", "rich", "cryptography", *OF_SOME_OPTIONS))
+        module
+        for module in after
+        if is_part_of(module, ("httpx._main", "mcp", "rich", "cryptography", *OF_SOME_OPTIONS))
     ] == []
 
 

@@ -191,6 +191,18 @@ def test_nginx_passes_requests_to_every_node_of_the_cluster(cluster: Mapping[str
     assert servers == [name for name in cluster if name.startswith("ringback-")]
 
 
+def test_nginx_asks_again_for_the_addresses_of_its_nodes(cluster: Mapping[str, Any]) -> None:
+    """It asked at its start only: a node that was replaced was lost until the proxy was restarted, too."""
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    nodes = re.findall(r"^\s+server ringback-\d:8090 (.*);", text, re.MULTILINE)
+    version = re.fullmatch(r"nginx:(\d+)\.(\d+)\.(\d+)-\w+", cluster["proxy"]["image"])
+
+    assert ["resolve" in node.split() for node in nodes] == [True] * len(nodes)
+    assert re.search(r"^\s+resolver 127\.0\.0\.11 ", text, re.MULTILINE), "Docker's"
+    assert version is not None
+    assert tuple(map(int, version.groups())) >= (1, 27, 3), "the first with `resolve`"
+
+
 @pytest.mark.parametrize(
     ("name", "read_pattern", "body_pattern"),
     [

@@ -33,6 +33,7 @@ FORK_SERVER.set_forkserver_preload(
         *(
             "ringback.cli.commands.serve",
             "ringback.cli.commands.listen",
+            "ringback.cli.listening",
             "ringback.cli.commands.call",
             "ringback.cli.commands.keys",
         ),

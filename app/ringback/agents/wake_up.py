@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ringback.agents.call_state import CallState, CallStateKind
-from ringback.client.models import LOGIN_REQUEST_KEY
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.receiver import Callback, NotReady, parse
 
 WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})

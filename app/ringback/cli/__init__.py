@@ -1,7 +1,7 @@
 """The command line, for people at a terminal and for scripts.
 
     app               the root command: imports a command's module when it runs
-    imports           … without the parts of its libraries that no command uses
+    imports           … without the parts of its libraries that no command uses; the client follows with the first request
     commands          the commands, one module each
 
 What one command, or two, are made of:
@@ -13,6 +13,7 @@ What one command, or two, are made of:
     following         `call --wait` and `join`: progress and result
     listening         `listen`: opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
+    stop_signals      … the first signal ends it in order, the second at once
     callback_receiver … by webhook: verifies and prints callbacks
     callback_server   … serves its ASGI application
     callback_text     … the printed text of a callback
@@ -37,7 +38,7 @@ What commands share:
     hints             the service's advice, with commands in the place of REST requests
     http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
-    http_clients      how the commands' httpx clients differ: no cookies, redirects, or proxy to this machine
+    http_clients      how the commands' httpx clients differ: no cookies, redirects, or proxy to this machine; limits
     home_folder       the user's home and base folders, also for a user who has no home
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a

@@ -1,24 +1,26 @@
 """The options that client commands share, and how a command runs with a client.
 
 A command is `@client_command()`: it parses its options, runs one operation with a client, and prints what that returns.
+The client, httpx and pydantic's models are imported for the operation: help and wrong arguments do without them.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-import httpx
 import typer
-from pydantic import BaseModel
 
 from ringback.cli.embedded_service.own_service import (
     find_own_service,
     has_stopped_service,
     start_configured_service,
 )
+from ringback.cli.imports import lean_imports
 from ringback.cli.option_groups import expand_option_group
 from ringback.cli.output import (
     EXIT_INTERRUPTED,
@@ -29,8 +31,12 @@ from ringback.cli.output import (
     exit_on_errors,
     print_model,
 )
-from ringback.client import ClientError, ConnectionFailed, RingbackClient
-from ringback.client.problems import InvalidArgument
+from ringback.client.problems import ClientError, ConnectionFailed, InvalidArgument
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from ringback.client import RingbackClient
 
 T = TypeVar("T")
 
@@ -125,6 +131,9 @@ def start_own_service(url: str, api_key: str | None) -> None:
 
 
 def create_client(url: str, api_key: str | None, principal: str | None = None) -> RingbackClient:
+    with lean_imports():
+        from ringback.client import RingbackClient  # noqa: PLC0415 - see above
+
     url, api_key = choose_service(url, api_key)
     try:
         return RingbackClient(url, api_key=api_key or None, principal=principal)
@@ -151,8 +160,6 @@ def run_with_client(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except UnicodeEncodeError:
         raise InvalidArgument(NO_TEXT) from None
-    except httpx.InvalidURL as error:  # the URL of the service is checked before
-        raise InvalidArgument(f"One of the arguments is too long ({error}). Nothing was sent.") from None
     except ConnectionFailed:
         if is_own_service_chosen(url, api_key) and has_stopped_service():
             raise ConnectionFailed(OWN_SERVICE_STOPPED) from None

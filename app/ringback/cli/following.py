@@ -1,11 +1,13 @@
 """Follows a call until it ends: its progress on standard error, its result on standard output. For `call --wait` and `join`."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ringback.amounts import format_amount
 from ringback.backoff import Backoff
@@ -19,9 +21,11 @@ from ringback.cli.output import (
     print_output,
     strip_control_characters,
 )
-from ringback.client import Call, ClientError, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
-from ringback.client.models import LOGIN_REQUEST_KEY
-from ringback.protocol.upstream_logins import login_command
+from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
+
+if TYPE_CHECKING:
+    from ringback.client import Call, RingbackClient
 
 T = TypeVar("T")
 

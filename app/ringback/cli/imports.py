@@ -1,9 +1,9 @@
-"""Imports a command's module without what its libraries import for programs that no command of Ringback is."""
+"""Imports what a command needs without what its libraries import for programs that no command of Ringback is."""
 
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, cast
@@ -16,12 +16,19 @@ DISABLE_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def import_command_module(name: str, *, keeps_plugins: bool = False) -> ModuleType:
-    """Import a module of a command. The environment and `sys.modules` are afterwards as any program finds them.
+    """Import a module of a command.
 
     The service keeps pydantic's plugins: an operator may have installed one to observe it.
     """
-    with _without_httpx_program(), nullcontext() if keeps_plugins else _without_pydantic_plugins():
+    with _without_httpx_program() if keeps_plugins else lean_imports():
         return import_module(name)
+
+
+@contextmanager
+def lean_imports() -> Generator[None]:
+    """Import httpx and pydantic inside. The environment and `sys.modules` are afterwards as any program finds them."""
+    with _without_httpx_program(), _without_pydantic_plugins():
+        yield
 
 
 @contextmanager

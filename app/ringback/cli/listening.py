@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import signal
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,11 +20,9 @@ from ringback.cli.durable_listener.listener import (
     open_listener_state,
     read_subscription_id,
 )
-from ringback.cli.durable_listener.state_file import (
-    EventSelection,
-    find_files_of_other_keys,
-)
+from ringback.cli.durable_listener.state_file import EventSelection, StateFileUnusable, find_files_of_other_keys
 from ringback.cli.output import print_message, print_output
+from ringback.cli.stop_signals import handle_stop_signals
 from ringback.client import RingbackClient
 
 if TYPE_CHECKING:
@@ -52,11 +50,16 @@ class ListenOptions:
 
 
 async def run_listener(options: ListenOptions) -> None:
-    """Follow the events until the process gets SIGINT or SIGTERM. Raises `StateFileUnusable`, and errors of SQLite."""
-    async with create_client(options.selection.url, options.api_key) as client:
-        opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
-        async with opening as state:
-            await _handle_callbacks(options, client, state)
+    """Follow the events until the process gets SIGINT or SIGTERM. Raises `StateFileUnusable`."""
+    try:
+        async with create_client(options.selection.url, options.api_key) as client:
+            opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
+            async with opening as state:
+                await _handle_callbacks(options, client, state)
+    except sqlite3.Error as error:
+        raise StateFileUnusable(
+            f"{options.state}: {error}. Nothing is lost; start again when this is repaired."
+        ) from error
 
 
 async def _handle_callbacks(options: ListenOptions, client: RingbackClient, state: ListenerState) -> None:
@@ -130,18 +133,6 @@ def _add_notifications(handler: CallbackHandler) -> CallbackHandler:
     )
 
     return NotifyingHandler(handler, DesktopNotifier())
-
-
-def handle_stop_signals(stop: asyncio.Event | None = None) -> tuple[asyncio.Event, asyncio.Event]:
-    """Events that the first signal and the second one set: `stop`, or a new event, and another."""
-    stop, abort = stop or asyncio.Event(), asyncio.Event()
-
-    def handle_signal() -> None:
-        (abort if stop.is_set() else stop).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
-    return stop, abort
 
 
 def _print_beginning(options: ListenOptions, *, is_new: bool) -> None:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, get_type_hints
 
 
 def expand_option_group(command: Callable[..., None]) -> Callable[..., None]:
@@ -19,7 +19,7 @@ def expand_option_group(command: Callable[..., None]) -> Callable[..., None]:
 
     At most one parameter of a command is a group. Raises `TypeError` if a field has the name of another parameter.
     """
-    signature = inspect.signature(command)
+    signature = inspect.signature(command, eval_str=True)
     group = next((each for each in signature.parameters.values() if is_dataclass(each.annotation)), None)
     if group is None:
         return command
@@ -44,11 +44,10 @@ def _list_options(group: type[Any]) -> list[inspect.Parameter]:
     for owner in group.__mro__:
         own = inspect.get_annotations(owner)
         names = [*(name for name in names if name not in own), *own]
-    declared = {field.name: field for field in fields(group)}
+    defaults = {field.name: field.default for field in fields(group)}
+    types = get_type_hints(group, include_extras=True)
     return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=declared[name].default, annotation=declared[name].type
-        )
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=types[name])
         for name in names
     ]
 

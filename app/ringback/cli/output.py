@@ -1,5 +1,7 @@
 """Printing, and the exit codes of expected errors."""
 
+from __future__ import annotations
+
 import json
 import re
 import sys
@@ -10,17 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
-from pydantic import BaseModel
 
-from ringback.client import ClientError
-from ringback.client.problems import InvalidArgument
+from ringback.client.problems import ClientError, InvalidArgument
 from ringback.protocol.mcp_events.occurrence import format_timestamp
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+ModelT = TypeVar("ModelT", bound="BaseModel")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON, as without this option.", hidden=True)]
@@ -46,7 +47,7 @@ COLUMN_WIDTH_MIN: Final = 8
 """Characters of a column that can be read although its cells are longer."""
 
 
-def create_console() -> "Console":
+def create_console() -> Console:
     """A console on the current standard output, which tests replace."""
     from rich.console import Console  # noqa: PLC0415 - most commands print text
 
@@ -89,13 +90,13 @@ def print_list(
     *,
     as_json: bool,
     none: str,
-    to_row: Callable[[ModelT], Mapping[str, Any]] = BaseModel.model_dump,
+    to_row: Callable[[ModelT], Mapping[str, Any]] | None = None,
 ) -> None:
     """Print JSON, or a table with a row for each model; without models the message `none`."""
     if as_json:
         print_models(models)
     elif models:
-        print_table(columns, map(to_row, models))
+        print_table(columns, map(to_row, models) if to_row else (model.model_dump() for model in models))
     else:
         print_message(none)
 
@@ -131,7 +132,7 @@ def _measure_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> in
     return 1 + sum(width + 3 for width in readable)
 
 
-def _make_table(columns: Sequence[str], cells: Iterable[Iterable[str]]) -> "Table":
+def _make_table(columns: Sequence[str], cells: Iterable[Iterable[str]]) -> Table:
     from rich.table import Table  # noqa: PLC0415 - as for the console
     from rich.text import Text  # noqa: PLC0415 - as for the console
 

@@ -1,12 +1,16 @@
 """The webhook that an argument names: by its id, or by its owner's name for it."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from ringback.cli.client_options import ServiceOptions
-from ringback.client import RingbackClient
+
+if TYPE_CHECKING:
+    from ringback.client import RingbackClient
 
 T = TypeVar("T")
 

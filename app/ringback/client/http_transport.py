@@ -21,7 +21,14 @@ from ringback import __version__
 from ringback.client.arguments import check_header_value, check_json, check_timeout
 from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
-from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
+from ringback.client.problems import (
+    PROBLEM_MEDIA_TYPE,
+    ConnectionFailed,
+    InvalidArgument,
+    Unavailable,
+    UnexpectedAnswer,
+    build_problem,
+)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -114,12 +121,13 @@ class HttpTransport:
             elif longest_seconds:  # a retry asks for what is left of the wait
                 remaining_seconds = max(0.0, longest_seconds - (self._clock.monotonic() - first_at))
             try:
-                return http.build_request(
+                return self._build_request(
+                    http,
                     method,
-                    self.base_url + path,
-                    params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
+                    path,
+                    params=self._long_polls.with_allowed_wait(params, remaining_seconds),
                     json=self._long_polls.with_allowed_wait(body, remaining_seconds),
-                    headers={**self._headers, **(headers or {})},
+                    headers=headers or {},
                     timeout=httpx.Timeout(
                         self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS
                     ),
@@ -155,11 +163,12 @@ class HttpTransport:
         Raises as `send_request` does, and `ConnectionFailed` after `silence_seconds` without a byte.
         """
         async with self._http.use() as http:
-            request = http.build_request(
+            request = self._build_request(
+                http,
                 "GET",
-                self.base_url + path,
-                params=self._with_principal(path, params),
-                headers={**self._headers, "accept": EVENT_STREAM, **headers},
+                path,
+                params=params,
+                headers={"accept": EVENT_STREAM, **headers},
                 timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
             )
             try:
@@ -171,6 +180,30 @@ class HttpTransport:
                     yield response
             except httpx.RequestError as error:
                 raise _build_connection_failed(request.url, error) from error
+
+    def _build_request(
+        self,
+        http: httpx.AsyncClient,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        timeout: httpx.Timeout,
+        json: Any = None,
+    ) -> httpx.Request:
+        """Raises `InvalidArgument` if the URL would be longer than httpx admits."""
+        try:
+            return http.build_request(
+                method,
+                self.base_url + path,
+                params=self._with_principal(path, params),
+                json=json,
+                headers={**self._headers, **headers},
+                timeout=timeout,
+            )
+        except httpx.InvalidURL as error:
+            raise InvalidArgument(f"One of the arguments is too long ({error}). Nothing was sent.") from None
 
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return {**self._principal_params, **(params or {})} if path.startswith(API_PREFIX) else params

@@ -35,10 +35,6 @@ class Progress(ClientModel):
     message: str | None = None
 
 
-LOGIN_REQUEST_KEY: Final = "ringback/login"
-"""The key of a request to sign in to the upstream. It needs no answer: the call goes on by itself after the login."""
-
-
 class InputRequest(ClientModel):
     """A tool's request for input: an MCP request, answered with an ElicitResult."""
 

@@ -15,13 +15,12 @@ from typing import Any, Final, cast
 from ringback.domain import json_size, jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
 from ringback.domain.meta import without_reserved_meta
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 
 ELICITATION_METHOD: Final = "elicitation/create"
 """The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 REFUSED_KINDS: Final = {"sampling/createMessage": "sampling", "roots/list": "roots"}
 """Kinds of input requests that Ringback refuses: it has no model, and it shares no folders of its clients."""
-LOGIN_REQUEST_KEY: Final = "ringback/login"
-"""The key and the name of the request to sign in to the upstream (`domain.login_waits`). Ringback makes it; no upstream may."""
 INPUT_REQUESTS_MAX: Final = 32
 """Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024

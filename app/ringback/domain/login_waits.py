@@ -25,10 +25,10 @@ from ringback.domain.call import (
 )
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.ids import CallId
-from ringback.domain.inputs import ELICITATION_METHOD, LOGIN_REQUEST_KEY
+from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
-from ringback.protocol.upstream_logins import login_command
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
 
 
 def awaits_login(call: Call) -> bool:

@@ -31,7 +31,6 @@ from ringback.domain.errors import (
     StoreUnavailable,
     Unavailable,
 )
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.principal import Caller
 from ringback.domain.signals import answer_refused_topic
 from ringback.mcp_server import meta
@@ -40,6 +39,7 @@ from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.session_notifications import send_to_request
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.telemetry import call_facts
 from ringback.waits import wait_first
 

@@ -19,7 +19,6 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome, failed_completion, is_own_error
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_waits import awaits_login
 from ringback.domain.upstreams import PendingForm
 from ringback.mcp_server import meta
@@ -34,6 +33,7 @@ from ringback.mcp_server.progress_relay import ProgressRelay, get_log_level
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitDeadline, WaitWindow
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.services.calls.attended_waits import AttendedWait
 from ringback.services.limits.unread_responses import PARSED_COPIES, has_memory_for
 from ringback.waits import LateHelper

@@ -12,16 +12,16 @@ import sys
 from time import monotonic
 from typing import Final, TextIO
 
-PATIENCE_MILLISECONDS: Final = 100
+WAIT_MILLISECONDS_MAX: Final = 100
 """How long lines wait in all, in one period, for a reader that is behind. The event loop waits with them."""
 PERIOD_SECONDS: Final = 10.0
-"""Begins with a wait. Once all its waits together have reached the patience, lines are lost without one until it is over."""
+"""Begins with a wait. Once its waits add up to that, lines are lost without a wait until it is over."""
 
 log = logging.getLogger(__name__)
 
 
 def create_log_handler(stream: TextIO) -> logging.Handler:
-    """A handler of this stream. If it is a pipe or a socket, the handler blocks for the patience at most in each period."""
+    """A handler of this stream. If it is a pipe or a socket, it blocks for `WAIT_MILLISECONDS_MAX` at most in each period."""
     if sys.platform == "win32" or not _is_pipe(stream):
         return logging.StreamHandler(stream)
     return PipeHandler(stream)
@@ -36,7 +36,7 @@ class PipeHandler(logging.Handler):
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLOUT)
         self._period_ends_at = 0.0
-        self._patience_left = 0.0
+        self._wait_left = 0.0
         """Milliseconds of this period."""
         self._lost_lines = 0
         self._is_line_open = False
@@ -71,11 +71,11 @@ class PipeHandler(logging.Handler):
         began_at = monotonic()  # not the record's time: a clock that is set back would not end the period
         if began_at >= self._period_ends_at:
             self._period_ends_at = began_at + PERIOD_SECONDS
-            self._patience_left = PATIENCE_MILLISECONDS
-        if self._patience_left <= 0:
+            self._wait_left = WAIT_MILLISECONDS_MAX
+        if self._wait_left <= 0:
             return False
-        is_writable = bool(self._poll.poll(math.ceil(self._patience_left)))
-        self._patience_left -= 1000 * (monotonic() - began_at)
+        is_writable = bool(self._poll.poll(math.ceil(self._wait_left)))
+        self._wait_left -= 1000 * (monotonic() - began_at)
         return is_writable
 
 

@@ -12,11 +12,11 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.event import EventName
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
 from ringback.protocol.errors import LoginRequired
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.services.calls.cancellation import cancel_open_call
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.limits.schema_checks import SchemaCheckLimiter

@@ -5,9 +5,9 @@ import pytest
 from ringback.domain.call import Call, CallPhase, CallStatus, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import seconds
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_checks import CHECK_SECONDS_MAX, FIRST_CHECK_SECONDS
 from ringback.protocol.errors import LoginRequired
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.leased_call import LeasedCall
 from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
 from ringback.waits import ObservableFlag

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.requirement("R14")
 AnyClient = ModernClient | LegacyClientSession
 STEPPED_WINDOW_SECONDS: Final = 20.0
 """The window of the gateway whose upstream reports progress: less than half of the longest one."""
-PATIENCE_SECONDS: Final = 5.0
+CLIENT_TIMEOUT_SECONDS: Final = 5.0
 """The time-out of many clients."""
 
 
@@ -108,11 +108,11 @@ async def test_a_url_with_an_invalid_wait_is_refused_with_an_error_that_clients_
 
 
 async def give_up_modern(gate: GatewayHarness, durations: StoppedDurations, client: ModernClient) -> None:
-    """Disconnect from a call of `wait` after `PATIENCE_SECONDS`."""
+    """Disconnect from a call of `wait` after `CLIENT_TIMEOUT_SECONDS`."""
     params: Json = {"name": "wait", "arguments": {}, "_meta": {"ringback/correlationId": "given-up"}}
     waiting = asyncio.create_task(client.request("tools/call", params, declare=NO_CAPABILITIES))
     await gate.interop.wait_until_held()
-    durations.pass_time(PATIENCE_SECONDS)
+    durations.pass_time(CLIENT_TIMEOUT_SECONDS)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
@@ -125,22 +125,22 @@ async def give_up_modern(gate: GatewayHarness, durations: StoppedDurations, clie
 
 
 async def give_up_legacy(gate: GatewayHarness, durations: StoppedDurations, session: LegacyClientSession) -> None:
-    """Cancel a call of `wait` after `PATIENCE_SECONDS`."""
+    """Cancel a call of `wait` after `CLIENT_TIMEOUT_SECONDS`."""
     async with session.open_request("tools/call", {"name": "wait", "arguments": {}}) as frames:
         await gate.interop.wait_until_held()
-        durations.pass_time(PATIENCE_SECONDS)
+        durations.pass_time(CLIENT_TIMEOUT_SECONDS)
         await session.cancel_request(session.last_id)
         with pytest.raises(JsonRpcErrorResponse):
             await frames.read_response()
 
 
-async def call_with_patience(
+async def call_before_timeout(
     gate: GatewayHarness, durations: StoppedDurations, call: Awaitable[Json], is_waiting: Callable[[], Awaitable[None]]
 ) -> Json:
     """The response before the client gives up again; without a shorter window there is none."""
     calling = asyncio.ensure_future(call)
     await is_waiting()
-    durations.pass_time(PATIENCE_SECONDS)
+    durations.pass_time(CLIENT_TIMEOUT_SECONDS)
     return await asyncio.wait_for(calling, WAIT_SECONDS)
 
 
@@ -151,7 +151,7 @@ async def test_a_modern_client_that_disconnected_gets_its_next_answer_before_it_
     await give_up_modern(stopped_gate, durations, client)
     stopped_gate.interop.reset()
 
-    pending = await call_with_patience(
+    pending = await call_before_timeout(
         stopped_gate, durations, call_tool(client, "wait"), stopped_gate.interop.wait_until_held
     )
 
@@ -166,7 +166,7 @@ async def test_a_legacy_client_that_cancelled_gets_its_next_answers_before_it_wo
         await give_up_legacy(stopped_gate, durations, session)
         stopped_gate.interop.reset()
 
-        pending = await call_with_patience(
+        pending = await call_before_timeout(
             stopped_gate, durations, call_tool(session, "wait"), stopped_gate.interop.wait_until_held
         )
 
@@ -192,7 +192,7 @@ async def test_a_client_that_gave_up_waiting_for_a_call_gets_the_next_wait_short
         params: Json = {"name": "ringback_wait_for_call", "arguments": arguments}
         async with session.open_request("tools/call", params) as frames:
             first_wait = await waits.get()
-            durations.pass_time(PATIENCE_SECONDS)
+            durations.pass_time(CLIENT_TIMEOUT_SECONDS)
             await session.cancel_request(session.last_id)
             with pytest.raises(JsonRpcErrorResponse):
                 await frames.read_response()
@@ -202,7 +202,7 @@ async def test_a_client_that_gave_up_waiting_for_a_call_gets_the_next_wait_short
         ended = await calling
 
     assert ended["content"][0]["text"] == "held"
-    assert (first_wait, second_wait) == (30, 0.6 * PATIENCE_SECONDS)
+    assert (first_wait, second_wait) == (30, 0.6 * CLIENT_TIMEOUT_SECONDS)
 
 
 # -- progress --------------------------------------------------------------------------------------------------------------

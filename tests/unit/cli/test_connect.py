@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import respx
 from typer.testing import Result
@@ -13,6 +14,7 @@ from typer.testing import Result
 from ringback.cli.commands import connect
 from ringback.cli.embedded_service.paths import ServicePaths
 from ringback.cli.embedded_service.runtime_file import RunningService
+from ringback.cli.output import EXIT_INTERRUPTED
 from tests.unit.cli.conftest import Run
 
 SERVERS = """{
@@ -283,6 +285,50 @@ def test_an_undo_lets_the_service_to_which_the_client_was_connected_read_its_con
     assert (undone.exit_code, reload.call_count > written) == (0, True)
     assert reload.calls.last.request.headers["authorization"] == "Bearer rbk_1"
     assert f"The service at {url} did not read its configuration again" in undone.stderr
+
+
+@pytest.mark.parametrize("written_with", [[], ["--api-key", "rbk_1"]])
+@respx.mock
+def test_an_undo_sends_a_service_no_key_of_another_one(run_connect: Connect, written_with: list[str]) -> None:
+    """RINGBACK_API_KEY may be the key for the service that the user has moved to."""
+    url = "https://former.example.com"
+    reload = respx.post(f"{url}/v1/upstreams/reload").respond(401, json={"detail": "Send an API key."})
+    run_connect("cursor", "--write", "--url", url, *written_with)
+
+    undone = run_connect("cursor", "--undo", "--api-key", "rbk_2")
+
+    assert undone.exit_code == 0
+    assert "authorization" not in reload.calls.last.request.headers
+    assert f"The service at {url} did not read its configuration again" in undone.stderr
+
+
+@pytest.mark.parametrize("option", ["--write", "--undo"])
+@respx.mock
+def test_a_user_who_waits_no_longer_for_the_service_has_read_what_was_done(
+    run_connect: Connect, home: Path, option: str
+) -> None:
+    def interrupt(_: httpx.Request) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    reload = respx.post("https://ringback.example.com/v1/upstreams/reload").respond(503)
+    if option == "--undo":
+        run_connect("cursor", "--write", "--url", "https://ringback.example.com")
+    reload.mock(side_effect=interrupt)
+
+    interrupted = run_connect("cursor", option, "--url", "https://ringback.example.com")
+
+    assert interrupted.exit_code == EXIT_INTERRUPTED
+    said = "Take it back with --undo." if option == "--write" else "has the bytes that it had before."
+    assert said in interrupted.stdout
+
+
+def test_a_proxy_variable_that_names_no_proxy_does_not_hide_what_was_written(run: Run, home: Path) -> None:
+    environment = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HTTPS_PROXY": "nonsense://"}
+
+    written = run("connect", "cursor", "--write", "--url", "https://ringback.example.com", env=environment)
+
+    assert (written.exit_code, "Take it back with --undo." in written.stdout) == (0, True)
+    assert "The service at https://ringback.example.com did not read its configuration again" in written.stderr
 
 
 @pytest.mark.parametrize("option", ["--write", "--undo"])

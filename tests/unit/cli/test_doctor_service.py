@@ -1,8 +1,9 @@
 """`ringback doctor` reads the status of a running service, and distinguishes faults of its proxy from its own."""
 
+import asyncio
 import json
 import ssl
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any, Final
@@ -13,9 +14,11 @@ import respx
 from typer.testing import Result
 
 from ringback import __version__
+from ringback.cli import http_clients
 from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.service import check_running_service
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 
 Run = Callable[..., Result]
 Found = dict[str, tuple[bool, str]]
@@ -103,6 +106,27 @@ async def test_a_service_that_does_not_respond_is_to_be_started_only_if_no_proce
     assert not found.ok
     assert words in found.detail
     assert ("Start it: ringback serve" in found.detail) is (words == "No server responds at")
+
+
+class EndlessBody(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0)
+
+
+async def test_a_response_that_does_not_end_is_one_that_does_not_come(
+    monkeypatch: pytest.MonkeyPatch, service: respx.MockRouter
+) -> None:
+    """The limit of httpx is one for each read: a server that sent a byte now and then kept the doctor for ever."""
+    monkeypatch.setattr(http_clients, "RESPONSE_SECONDS", 0.01)
+    service.get(f"{SERVICE_URL}/readyz").mock(return_value=httpx.Response(200, stream=EndlessBody()))
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        checked = await network.check_service(SERVICE_URL, clock=FakeClock())
+
+    assert checked.state is network.ServiceState.SILENT
+    assert "does not respond in time" in checked.findings[0].detail
 
 
 def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRouter) -> None:

@@ -1,6 +1,8 @@
 """The doctor says whose arguments are not checked, and why."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -8,7 +10,7 @@ import mcp_types as types
 from ringback.cli.installation_checks.upstreams import TOOLS_SHOWN_MAX, check_upstreams, describe_unchecked
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings
-from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 EXTERNAL: dict[str, Any] = {
@@ -37,6 +39,30 @@ async def test_tools_whose_arguments_are_not_checked_are_counted_with_the_reason
             "'extref' (the reference 'https://a.example/s.json' has no target in the schema)"
         )
         assert await read_detail(replace(config, checks_arguments=False)) == "2 tools"
+
+
+async def test_an_upstream_that_does_not_respond_is_shown_with_its_command_and_without_its_arguments(
+    tmp_path: Path,
+) -> None:
+    """The advice was to run it by hand. Arguments may be secret, and findings are sent to others."""
+    silent = UpstreamConfig(
+        name="silent",
+        transport=UpstreamTransport.STDIO,
+        command=sys.executable,
+        args=("-c", "import sys; sys.stdin.read()", "pa55word"),
+        cwd=str(tmp_path),
+        max_concurrent=1,
+    )
+
+    (finding,) = await check_upstreams([silent], Settings(connect_patience_seconds=0.01), clock=SystemClock())
+
+    assert not finding.ok
+    assert "see the log of its server, or run its command by hand, to see why it does not respond." in finding.detail
+    assert (
+        f"The command: {sys.executable} with the 'args' and 'env' of its configuration, in the folder {tmp_path}."
+        in (finding.detail)
+    )
+    assert "pa55word" not in finding.detail
 
 
 def test_of_many_such_tools_the_first_are_named() -> None:

@@ -36,6 +36,7 @@ from ringback.cli.embedded_service.runtime_file import (
 from ringback.cli.embedded_service.service_process import stop_service
 from ringback.cli.embedded_service.starter import ServiceNotStarted, ServiceStarter
 from ringback.cli.file_locks import is_locked, open_lock_file, try_lock
+from ringback.cli.output import TRY_AGAIN
 from ringback.client import ConnectionFailed, RingbackClient
 from ringback.domain.clock import SystemClock
 from tests.support.limits import WAIT_SECONDS
@@ -281,6 +282,20 @@ async def test_the_service_can_be_stopped(
 
     assert not is_locked(paths.lock)
     assert capsys.readouterr().err == "Stopped.\nYour service does not run.\n"
+
+
+async def test_a_service_that_is_still_starting_is_not_said_to_have_stopped(
+    paths: ServicePaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths.create_folder()
+
+    with open_lock_file(paths.lock) as lock:
+        assert try_lock(lock)
+        with pytest.raises(typer.Exit) as ended:
+            await stop_service(paths, clock=SystemClock())
+
+    assert ended.value.exit_code == TRY_AGAIN
+    assert "Your service is starting or ending." in capsys.readouterr().err
 
 
 async def test_a_service_in_another_container_is_not_stopped_by_its_process_id(

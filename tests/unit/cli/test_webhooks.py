@@ -1,27 +1,20 @@
-"""`ringback webhooks` and `ringback deliveries` with a mocked service: their requests and output."""
+"""`ringback webhooks` with a mocked service: its requests and output."""
 
 import json
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 import httpx
 import pytest
 import respx
 from typer.testing import Result
 
-from ringback.schemas import administration_examples, examples, schema_examples
-from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
+from ringback.schemas import examples, schema_examples
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
 Run = Callable[..., Result]
 
 HOOK = "/v1/webhooks/wh_1"
 PROBLEM_JSON = {"content-type": "application/problem+json"}
-
-
-@pytest.fixture
-def service() -> Generator[respx.MockRouter]:
-    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
-        yield router
 
 
 def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRouter) -> None:
@@ -139,25 +132,6 @@ def test_a_disabled_webhook_is_printed_with_what_it_holds_and_what_it_misses(
     assert events.endswith(f"ringback webhooks pause {examples.WEBHOOK_ID}")
 
 
-@pytest.mark.parametrize(
-    ("command", "path", "count"),
-    [
-        (("webhooks", "replay", "wh_1"), f"{HOOK}/replay", "replayed"),
-        (("deliveries", "redeliver"), "/v1/deliveries/redeliver", "redelivered"),
-    ],
-    ids=["replay", "redeliver"],
-)
-def test_a_dry_run_says_that_its_callbacks_are_not_due_yet(
-    run: Run, service: respx.MockRouter, command: tuple[str, ...], path: str, count: str
-) -> None:
-    planned = {"due_now": 300, "held": 2, "in_flight": 0, "next_attempt_at": None}
-    service.post(path).respond(202, json={count: 300, **planned})
-
-    dry, real = run(*command, "--dry-run").stderr, run(*command).stderr
-
-    assert (dry, real) == ("Callbacks without --dry-run: 300 due now, 2 held\n", "Callbacks: 300 due now, 2 held\n")
-
-
 def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRouter) -> None:
     service.post(f"{HOOK}/test").respond(202, json={**examples.DELIVERY, "call_id": None})
 
@@ -165,22 +139,6 @@ def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRoute
 
     assert ran.stdout == f"{examples.DELIVERY_ID}\n"
     assert f"ringback deliveries show {examples.DELIVERY_ID}" in ran.stderr
-
-
-def test_a_dry_run_of_a_redelivery_says_what_would_be_done(run: Run, service: respx.MockRouter) -> None:
-    service.post("/v1/deliveries/redeliver").respond(202, json={"redelivered": 3})
-
-    ran = run("deliveries", "redeliver", "--dry-run"), run("deliveries", "redeliver")
-
-    assert [each.stdout.splitlines()[0] for each in ran] == ["would be redelivered: 3", "redelivered: 3"]
-
-
-def test_a_dry_run_of_a_replay_says_what_would_be_done(run: Run, service: respx.MockRouter) -> None:
-    service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3})
-
-    ran = run("webhooks", "replay", "wh_1", "--dry-run"), run("webhooks", "replay", "wh_1")
-
-    assert [each.stdout.splitlines()[0] for each in ran] == ["would be replayed: 3", "replayed: 3"]
 
 
 def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
@@ -210,45 +168,6 @@ def test_a_verification_prints_its_outcome(
     assert hint in ran.stderr
 
 
-REPLAYS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-    (("--dead",), {"dead": True}),
-    (("--cursor", "a"), {"cursor": "a"}),
-    (("--since", "2026-11-20T17:00:00+0100"), {"since": "2026-11-20T17:00:00+01:00"}),
-    ((), {}),
-]
-
-
-@pytest.mark.parametrize(("options", "body"), REPLAYS)
-def test_a_replay_sends_the_given_filters(
-    run: Run, service: respx.MockRouter, options: tuple[str, ...], body: dict[str, Any]
-) -> None:
-    route = service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3, "still_open": 1, "more": False})
-
-    ran = run("webhooks", "replay", "wh_1", *options)
-
-    assert ran.stdout == "replayed: 3\nstill_open: 1\n"
-    assert parse_body(get_last_request(route)) == body
-
-
-@pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "run the command again")])
-def test_an_incomplete_replay_says_how_to_continue(
-    run: Run, service: respx.MockRouter, cursor: str | None, words: str
-) -> None:
-    answer = {"replayed": 10_000, "still_open": 0, "more": True, "cursor": cursor}
-    service.post(f"{HOOK}/replay").respond(202, json=answer)
-
-    assert words in run("webhooks", "replay", "wh_1", "--dead").stderr
-
-
-def test_a_day_without_a_time_is_one_of_this_machine(run: Run, service: respx.MockRouter) -> None:
-    route = service.post(f"{HOOK}/replay").respond(202, json={"replayed": 0})
-
-    run("webhooks", "replay", "wh_1", "--since", "2026-11-20")
-
-    assert parse_body(get_last_request(route))["since"].startswith("2026-11-20T00:00:00")
-    assert len(parse_body(get_last_request(route))["since"]) > len("2026-11-20T00:00:00")
-
-
 def test_every_command_prints_json(run: Run, service: respx.MockRouter) -> None:
     (rotated,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
@@ -274,27 +193,6 @@ def test_every_command_prints_json(run: Run, service: respx.MockRouter) -> None:
     assert (printed["test"]["id"], again["id"]) == (examples.DELIVERY_ID, examples.DELIVERY_ID)
 
 
-# -- deliveries ------------------------------------------------------------------------------------------------------------
-
-
-def test_deliveries_are_listed_up_to_the_given_limit(run: Run, service: respx.MockRouter) -> None:
-    first = {**examples.DELIVERY, "id": "dlv_1", "call_id": None}
-    pages = [
-        httpx.Response(200, json={"deliveries": [first, {**first, "id": "dlv_2"}], "next_cursor": "n"}),
-        httpx.Response(200, json={"deliveries": [{**first, "id": "dlv_3"}], "next_cursor": None}),
-    ]
-    route = service.get("/v1/deliveries")
-    route.side_effect = [*pages, pages[0]]
-
-    table = run("deliveries", "list", "--state", "dead", "--webhook", "wh_1", "--call", "call_1")
-    two = run("deliveries", "list", "--limit", "2", "--json")
-
-    assert all(name in table.stdout for name in ("dlv_1", "dlv_2", "dlv_3"))
-    assert [delivery["id"] for delivery in json.loads(two.stdout)] == ["dlv_1", "dlv_2"]
-    assert parse_query(list_requests(route)[0]) == {"state": "dead", "webhook_id": "wh_1", "call_id": "call_1"}
-    assert len(list_requests(route)) == 3
-
-
 def test_a_rotation_without_overlap_says_that_the_earlier_secrets_sign_nothing_more(
     run: Run, service: respx.MockRouter
 ) -> None:
@@ -308,19 +206,6 @@ def test_a_rotation_without_overlap_says_that_the_earlier_secrets_sign_nothing_m
     assert ran.stderr.splitlines() == ["Earlier secrets sign nothing from now on.", "Callbacks: none is waiting"]
 
 
-def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service: respx.MockRouter) -> None:
-    service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
-    service.post("/v1/deliveries/dlv_1/redeliver").respond(
-        202, json={**examples.DELIVERY, **examples.DUE_NOW, "generation": 2}
-    )
-
-    shown, again = run("deliveries", "show", "dlv_1"), run("deliveries", "redeliver", "dlv_1")
-
-    assert json.loads(shown.stdout)["attempts"][0]["category"] == "http_5xx"
-    assert again.stdout == f"{examples.DELIVERY_ID}\n"
-    assert again.stderr.splitlines()[0] == "Callbacks: 3 due now, next attempt 17:02:11 UTC"
-
-
 def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.MockRouter) -> None:
     detail = "The webhook is disabled, so nothing is sent to it."
     service.post(f"{HOOK}/test").respond(409, json={"detail": detail}, headers=PROBLEM_JSON)
@@ -328,75 +213,6 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
     ran = run("webhooks", "test", "wh_1")
 
     assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"Error: {detail}\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "method", "path", "answer"),
-    [
-        (("webhooks", "show", "wh_1"), "GET", HOOK, examples.WEBHOOK),
-        (("webhooks", "remove", "wh_1"), "DELETE", HOOK, None),
-        (("webhooks", "enable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
-        (("webhooks", "disable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
-        (("webhooks", "list", "--json"), "GET", "/v1/webhooks", {"webhooks": [], "next_cursor": None}),
-        (("deliveries", "list", "--json"), "GET", "/v1/deliveries", {"deliveries": [], "next_cursor": None}),
-        (("calls", "--json"), "GET", "/v1/calls", {"calls": [], "next_cursor": None}),
-        (("calls", "show", "call_1"), "GET", "/v1/calls/call_1", examples.WORKING_CALL),
-        (("calls", "cancel", "call_1", "--json"), "POST", "/v1/calls/call_1/cancel", examples.FINISHED_CALL),
-    ],
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
-)
-@pytest.mark.parametrize(("options", "principal"), [(["--principal", "bob"], "bob"), (["--all-principals"], "*")])
-def test_an_operator_names_a_principal_or_all(
-    run: Run,
-    service: respx.MockRouter,
-    command: tuple[str, ...],
-    method: str,
-    path: str,
-    answer: Any,
-    options: list[str],
-    principal: str,
-) -> None:
-    route = service.route(method=method, path=path).respond(json=answer)
-
-    ran = run(*command, *options)
-
-    assert ran.exit_code == 0, ran.stderr
-    assert parse_query(get_last_request(route))["principal"] == principal
-
-
-def test_an_operator_names_one_principal_or_all_and_not_both(run: Run) -> None:
-    refused = run("webhooks", "list", "--principal", "bob", "--all-principals")
-
-    assert (refused.exit_code, "not both" in refused.stderr or "either" in refused.stderr) == (2, True)
-
-
-def test_a_list_of_an_operator_shows_the_owners(run: Run, service: respx.MockRouter) -> None:
-    owned = {**examples.WEBHOOK, "principal": "team-7"}
-    service.get("/v1/webhooks").respond(json={"webhooks": [owned], "next_cursor": None})
-
-    assert "team-7" in run("webhooks", "list", "--all-principals", "--failing").stdout
-
-
-def test_an_operator_whose_list_is_empty_reads_that_it_was_only_its_own_principal_s(
-    run: Run, service: respx.MockRouter
-) -> None:
-    service.get("/v1/webhooks").respond(json={"webhooks": [], "next_cursor": None})
-    insights = service.get("/v1/insights")
-
-    printed = list[list[str]]()
-    for leaves_out_others in (False, True):
-        insights.respond(json={**administration_examples.INSIGHTS, "leaves_out_others": leaves_out_others})
-        printed.append(run("webhooks", "list", "--failing", "--api-key", "rbk_x").stderr.splitlines())
-
-    advice = "This is of your key's own principal only. Of all: ringback webhooks list --failing --all-principals"
-    assert printed == [["No webhook is failing."], ["No webhook is failing.", advice]]
-
-
-def test_a_redelivery_by_filter_names_one_principal(run: Run) -> None:
-    refused = run("deliveries", "redeliver", "--all-principals", "--dry-run")
-
-    assert refused.exit_code == 2
-    assert "--principal NAME" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -419,16 +235,3 @@ def test_a_webhook_is_found_by_its_name(
     run(*command, "inbox")
 
     assert route.called
-
-
-def test_deliveries_are_found_by_the_name_of_their_webhook(run: Run, service: respx.MockRouter) -> None:
-    service.get("/v1/webhooks/by-name/inbox").respond(json=examples.WEBHOOK)
-    listed = service.get("/v1/deliveries").respond(json={"deliveries": [], "next_cursor": None})
-    service.get(f"/v1/webhooks/{examples.WEBHOOK_ID}").respond(json=examples.WEBHOOK)
-    sent = service.post("/v1/deliveries/redeliver").respond(409)
-
-    run("deliveries", "list", "--webhook", "inbox")
-    run("deliveries", "redeliver", "--webhook", "inbox")
-
-    assert get_last_request(listed).url.params["webhook_id"] == examples.WEBHOOK_ID
-    assert parse_body(get_last_request(sent))["webhook_id"] == examples.WEBHOOK_ID

@@ -59,6 +59,11 @@ CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
     "publish_event": (lambda client: client.publish_event("order.paid", {"at": NEW_YEAR}), "`data` cannot be sent"),
     "publish_events of numbers": (lambda client: client.publish_events([7]), r"`events\[0\]` must be a mapping"),
     "calls": (lambda client: client.calls(outcome="tool_error"), "`outcome`"),
+    "calls of a long session": (lambda client: client.calls(client_session_id="s" * 70_000), "is too long"),
+    "events of a long session": (
+        lambda client: client.events(client_session_id="s" * 70_000, follow=True),
+        "is too long",
+    ),
     "create_key scopes": (lambda client: client.create_key("alice", scopes="read"), "`scopes`"),
     "create_key upstreams": (lambda client: client.create_key("alice", upstreams="git"), "`upstreams`"),
 }

@@ -9,7 +9,7 @@ import pytest
 from mcp import MCPError
 
 from ringback.domain.call import MRTR_DRIVER, CallPhase, CallStatus, Handle
-from ringback.domain.inputs import INPUT_BYTES_MAX, LOGIN_REQUEST_KEY
+from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.login_waits import park_for_login
 from ringback.protocol.errors import (
     LoginRequired,
@@ -18,6 +18,7 @@ from ringback.protocol.errors import (
     ResponseLost,
     UpstreamUnavailable,
 )
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from tests.support.clock import START
 from tests.support.examples import CALL

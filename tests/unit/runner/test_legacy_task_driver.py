@@ -9,7 +9,6 @@ import pytest
 
 from ringback.domain.call import CallStatus, InputRequest
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import (
@@ -22,6 +21,7 @@ from ringback.protocol.errors import (
 )
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL

@@ -9,7 +9,6 @@ import pytest
 
 from ringback.domain.call import CallStatus, Handle, InputRequest
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome
-from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -19,6 +18,7 @@ from ringback.protocol.errors import (
     UpstreamError,
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.drivers import stream
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver

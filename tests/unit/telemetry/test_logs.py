@@ -16,7 +16,7 @@ import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
 from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging, log_pipes
-from ringback.telemetry.log_pipes import PATIENCE_MILLISECONDS, PipeHandler
+from ringback.telemetry.log_pipes import WAIT_MILLISECONDS_MAX, PipeHandler
 from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25
@@ -176,7 +176,7 @@ def test_a_log_pipe_waits_for_its_reader_again_after_a_while_although_the_clock_
             handler.handle(a_record(created=INSTANT - 3600 * hours_back))
     os.close(reader)
 
-    assert pipe.waited_milliseconds == 2 * PATIENCE_MILLISECONDS
+    assert pipe.waited_milliseconds == 2 * WAIT_MILLISECONDS_MAX
 
 
 def test_a_reader_that_makes_room_for_a_line_shortly_before_each_wait_ends_stops_the_process_for_one_wait_in_all(
@@ -186,7 +186,7 @@ def test_a_reader_that_makes_room_for_a_line_shortly_before_each_wait_ends_stops
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
         handler = PipeHandler(stream)
-        pipe = FullPipe(has_room_after=PATIENCE_MILLISECONDS * 9 // 10)
+        pipe = FullPipe(has_room_after=WAIT_MILLISECONDS_MAX * 9 // 10)
         monkeypatch.setattr(handler, "_poll", pipe)
         monkeypatch.setattr(log_pipes, "monotonic", pipe.read_clock)
         for _ in range(20):
@@ -194,7 +194,7 @@ def test_a_reader_that_makes_room_for_a_line_shortly_before_each_wait_ends_stops
         written = read_rest(reader).splitlines()
     os.close(reader)
 
-    assert (pipe.waited_milliseconds, len(written)) == (PATIENCE_MILLISECONDS, 1)
+    assert (pipe.waited_milliseconds, len(written)) == (WAIT_MILLISECONDS_MAX, 1)
 
 
 class FullPipe:

@@ -18,7 +18,13 @@ from ringback.cli.client_files.documents import Document, Replacement
 from ringback.cli.client_files.entries import MOVED_KEYS
 from ringback.cli.client_files.own_entries import URL_KEYS, find_own_upstream
 from ringback.cli.client_files.plan import Plan, list_servers, parse_document
-from ringback.cli.client_files.records import ChangedServer, ConnectionRecord, RecordFolder, hash_content
+from ringback.cli.client_files.records import (
+    ChangedServer,
+    ConnectionRecord,
+    RecordFolder,
+    hash_api_key,
+    hash_content,
+)
 from ringback.cli.client_files.safe_files import (
     HISTORY_BYTES_MAX,
     FileRefused,
@@ -52,9 +58,10 @@ def write_connection(
     config_path: Path,
     config_file: ReadFile | None,
     records: RecordFolder,
+    api_key: str | None = None,
 ) -> None:
     """Raises `FileRefused`; then nothing was changed."""
-    record = _make_record(plan, client, client_file, document, config_path, config_file)
+    record = _make_record(plan, client, client_file, document, config_path, config_file, api_key)
     stored = records.add(record)
     try:
         with staging_replacement(client_file, plan.client_text.encode()) as staged:  # before anything changes
@@ -73,6 +80,7 @@ def _make_record(
     document: Document,
     config_path: Path,
     config_file: ReadFile | None,
+    api_key: str | None,
 ) -> ConnectionRecord:
     after = parse_document(plan.client_text, client)
     return ConnectionRecord(
@@ -93,6 +101,7 @@ def _make_record(
         config_before=None if config_file is None else config_file.text,
         config_after_sha256=hash_content(plan.config_text.encode()),
         added=plan.added,
+        api_key_sha256=hash_api_key(api_key),
     )
 
 

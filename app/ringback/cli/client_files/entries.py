@@ -6,7 +6,7 @@ References to variables stay references, in Ringback's form `${NAME}`. Literal v
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn, cast
@@ -48,6 +48,13 @@ _HTTP_NAMES: Final = (None, "http", "streamable-http", "streamableHttp")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _DOLLAR_VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _RELATIVE_PATH: Final = re.compile(r"\.{1,2}(?:[/\\].*)?", re.DOTALL)
+_INTERPRETER: Final = re.compile(
+    r"(?:python|pypy)[0-9.]*|bash|bun|deno|dotnet|java|node|nodejs|perl|php|py|pwsh|ruby|sh|ts-node|tsx|uv|zsh"
+)
+"""Programs that run a file of the folder in which they are started. Those of `npx`, `docker` or `ssh` are not there."""
+_SCRIPT: Final = re.compile(r"[^-\s:=][^\s:=]*\.(?:[cm]?[jt]s|dll|jar|php|pl|ps1|pyz?|rb|sh)")
+_FOLDER_OPTION: Final = re.compile(r"(?:--(?:cwd|dir|directory|prefix)|-C)(?:=.*)?", re.DOTALL)
+"""Options with which an interpreter goes to another folder first."""
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-.*)?", re.DOTALL)
 
 
@@ -106,13 +113,31 @@ def _translate_command(entry: Mapping[str, Any], surroundings: Surroundings) -> 
 
 
 def _find_relative_path(entry: Mapping[str, Any]) -> str | None:
-    """A path that surely depends on the client's folder; None if there is none. `src/server.py` may be no path."""
+    """A path that surely depends on the client's folder; None if there is none. `docs/notes.txt` may be no path."""
     cwd = entry.get("cwd")
     if isinstance(cwd, str) and cwd:
-        return None if cwd.startswith(("$", "~")) or PurePath(cwd).is_absolute() else cwd
+        return cwd if _is_relative(cwd) else None
     args = entry.get("args")
     words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
-    return next((word for word in words if isinstance(word, str) and _RELATIVE_PATH.fullmatch(word)), None)
+    command, *arguments = (word if isinstance(word, str) else "" for word in words)
+    if _is_relative(command) and "/" in command:
+        return command
+    dotted = (word for word in (command, *arguments) if _RELATIVE_PATH.fullmatch(word))
+    return next(dotted, None) or _find_relative_script(command, arguments)
+
+
+def _find_relative_script(command: str, arguments: Sequence[str]) -> str | None:
+    """The file that an interpreter runs, such as `server.py`, if its folder is not named."""
+    program = re.split(r"[/\\]", command)[-1].removesuffix(".exe")
+    if not _INTERPRETER.fullmatch(program) or any(map(_FOLDER_OPTION.fullmatch, arguments)):
+        return None
+    script = next(filter(_SCRIPT.fullmatch, arguments), None)
+    return script if script is not None and _is_relative(script) else None
+
+
+def _is_relative(path: str) -> bool:
+    """Not so a path that begins with a placeholder or with the home folder."""
+    return bool(path) and not path.startswith(("$", "~")) and not PurePath(path).is_absolute()
 
 
 def _join(folder: Path, cwd: str) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -39,10 +40,17 @@ class ConnectionRecord:
     config_after_sha256: str
     added: Mapping[str, Any] = field(repr=False)
     """The entries that the configuration did not have, by name."""
+    api_key_sha256: str = ""
+    """Of the key for the service at the URL of `--url`. An undo sends that service no other key; empty: none."""
 
 
 def hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def hash_api_key(api_key: str | None) -> str:
+    """A key is random and long, so its hash reveals nothing. Empty without a key."""
+    return hash_content(os.fsencode(api_key)) if api_key else ""
 
 
 class RecordFolder:
@@ -54,10 +62,15 @@ class RecordFolder:
     def add(self, record: ConnectionRecord) -> Path:
         """Store the record as the newest of its file."""
         key = self._make_key(record.client, Path(record.file))
-        number = 1 + max((int(path.stem.rpartition("-")[2]) for path in self._folder.glob(f"{key}-*.json")), default=0)
+        number = 1 + max(map(int, self._list_numbers(key)), default=0)
         path = self._folder / f"{key}-{number:04}.json"
         create_file(path, _dump(record))
         return path
+
+    def _list_numbers(self, key: str) -> Iterable[str]:
+        """A person may have copied a record, for example to `…-0001 copy.json`."""
+        numbers = (path.stem.rpartition("-")[2] for path in self._folder.glob(f"{key}-*.json"))
+        return (number for number in numbers if number.isdecimal())
 
     def list_of_file(self, client: str, file: Path) -> Sequence[Path]:
         """The records of a client's file, newest first."""
@@ -100,7 +113,7 @@ class RecordFolder:
         replace_file(found, _dump(kept))
 
     def _make_key(self, client: str, file: Path) -> str:
-        return f"{client}-{hash_content(str(file).encode())[:12]}"
+        return f"{client}-{hash_content(os.fsencode(file))[:12]}"
 
 
 def _dump(record: ConnectionRecord) -> bytes:

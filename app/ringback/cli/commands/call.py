@@ -1,8 +1,10 @@
 """`ringback call`: starts a call; with --wait it shows the progress and prints the result."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -10,7 +12,11 @@ from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, 
 from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
-from ringback.client import CallbackOptions, Problem, RingbackClient, Started
+from ringback.client.options import CallbackOptions
+from ringback.client.problems import Problem
+
+if TYPE_CHECKING:
+    from ringback.client import RingbackClient, Started
 
 INITIAL_WAIT_SECONDS: Final = 1.0
 """A call that ends within this time is printed without a progress bar."""

@@ -1,9 +1,11 @@
 """`ringback calls`: lists, shows, cancels, answers and erases calls."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -24,7 +26,9 @@ from ringback.cli.client_options import (
 )
 from ringback.cli.commands.erasures import erase_call
 from ringback.cli.output import exit_with_error, print_list, print_message, print_model, print_output
-from ringback.client import Call, Cancellation, RingbackClient
+
+if TYPE_CHECKING:
+    from ringback.client import Call, Cancellation, RingbackClient
 
 app = typer.Typer(cls=ListingGroup, help="List, show, cancel, answer and erase calls.")
 

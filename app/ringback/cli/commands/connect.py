@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,7 +24,7 @@ from ringback.cli.client_files.documents import Document
 from ringback.cli.client_files.entries import Surroundings
 from ringback.cli.client_files.own_entries import Way, find_service_url
 from ringback.cli.client_files.plan import parse_document, plan_connection
-from ringback.cli.client_files.records import RecordFolder
+from ringback.cli.client_files.records import ConnectionRecord, RecordFolder, hash_api_key
 from ringback.cli.client_files.safe_files import (
     FILE_BYTES_MAX,
     HISTORY_BYTES_MAX,
@@ -219,10 +220,11 @@ def _connect(connection: _Connection, *, write: bool) -> None:
             config_path=connection.config_path,
             config_file=config_file,
             records=connection.records,
+            api_key=connection.way.api_key,
         )
-        _reload_service(connection.way.url, connection.way.api_key)
         print_next_steps(plan, client, path, connection.config_path)
         print_variables(plan, connection.way, connection.environment_path)
+        _reload_service(connection.way.url, connection.way.api_key)
 
 
 def _keep_running(command: tuple[str, ...], places: Places, *, write: bool) -> None:
@@ -246,14 +248,19 @@ def _undo(client: Client, path: Path, records: RecordFolder, api_key: str | None
     stored = records.list_of_file(client.name, Path(os.path.realpath(path)))
     if not stored:
         exit_with_error(f"{path}: Ringback has no record of a change of this file.")
-    urls = {find_service_url(server.after) for each in stored for server in records.read(each).servers}
+    services = _list_services([records.read(each) for each in stored])
     try:
         reports = [undo_connection(each, client=client, records=records) for each in stored]
     except UnreadableDocument as error:
         raise FileRefused(f"{path} {error}. It was left alone.") from None
-    for url in urls:
-        _reload_service(url, api_key or None)
     print_undo(path, reports)
+    for url, key_sha256 in services:
+        _reload_service(url, api_key if api_key and hash_api_key(api_key) == key_sha256 else None)
+
+
+def _list_services(changes: Iterable[ConnectionRecord]) -> set[tuple[str | None, str]]:
+    """The URL of each service, and the hash of the key that was for it: the key at hand may be that of another service."""
+    return {(find_service_url(server.after), each.api_key_sha256) for each in changes for server in each.servers}
 
 
 def _reload_service(url: str | None, api_key: str | None) -> None:
@@ -267,7 +274,11 @@ def _reload_service(url: str | None, api_key: str | None) -> None:
 def _reload(url: str, api_key: str | None) -> None:
     try:
         reloaded = run_with_client(url, api_key, lambda client: client.reload_upstreams())
-    except ClientError as error:
+    except (
+        ClientError,
+        InvalidArgument,
+        typer.BadParameter,
+    ) as error:  # the latter of a proxy variable that names no proxy
         print_message(
             f"The service at {url} did not read its configuration again: {error} Its operator does it with "
             "`ringback upstreams reload`, SIGHUP or a restart."

@@ -1,9 +1,11 @@
 """`ringback deliveries`: lists, shows and repeats deliveries through the REST API."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
@@ -20,7 +22,10 @@ from ringback.cli.client_options import (
 from ringback.cli.commands.webhook_states import print_open_deliveries
 from ringback.cli.output import print_list, print_message, print_model, print_output
 from ringback.cli.webhook_names import find_webhook_id
-from ringback.client import Delivery, NotFound, Redelivery, RedeliveryOptions, RequestedDelivery, RingbackClient
+from ringback.client.problems import NotFound
+
+if TYPE_CHECKING:
+    from ringback.client import Delivery, Redelivery, RedeliveryOptions, RequestedDelivery, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
 

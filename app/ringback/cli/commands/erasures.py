@@ -1,12 +1,16 @@
 """`ringback calls erase`, `ringback sessions erase`, `ringback principals erase`, and `ringback erasure`: how far one is."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringback.cli.client_options import CallId, OperatorOptions, PrincipalOptions, PrintOptions, client_command
 from ringback.cli.output import exit_with_error, print_message, print_output
-from ringback.client import Erasure
+
+if TYPE_CHECKING:
+    from ringback.client import Erasure
 
 sessions = typer.Typer(no_args_is_help=True, help="Erase the calls of a client session.")
 principals = typer.Typer(no_args_is_help=True, help="Erase all data of a principal.")

@@ -1,13 +1,14 @@
 """`ringback events`: prints the event log, and follows it; `ringback events publish` adds an event of one's own."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from pydantic import BaseModel
 
 from ringback.cli.arguments import parse_arguments, read_object
 from ringback.cli.callback_text import describe_own_data, describe_webhook_event
@@ -22,9 +23,14 @@ from ringback.cli.client_options import (
 )
 from ringback.cli.following import format_progress
 from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
-from ringback.client import ClientError, Event, EventType, PublishedEvent, RingbackClient
-from ringback.client.options import EventOptions
+from ringback.client.problems import ClientError
 from ringback.suggestions import find_similar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from ringback.client import Event, EventType, PublishedEvent, RingbackClient
+    from ringback.client.options import EventOptions
 
 app = typer.Typer(
     no_args_is_help=False,

@@ -1,13 +1,17 @@
 """`ringback join`: follows a call that was started earlier, here or elsewhere, and prints its result."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
 from ringback.cli.following import end_of_wait, exit_code_of_wait, repeat_request, show_outcome
-from ringback.client import Call, RingbackClient
+
+if TYPE_CHECKING:
+    from ringback.client import Call, RingbackClient
 
 CALL_ID_PREFIX: Final = "call_"
 

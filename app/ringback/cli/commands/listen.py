@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sqlite3
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,14 +18,14 @@ from ringback.cli.client_options import (
     create_client,
     start_own_service,
 )
-from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
+from ringback.cli.durable_listener.defaults import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
     StateFileUnusable,
     default_path,
 )
-from ringback.cli.listening import ListenOptions, handle_stop_signals, run_listener
-from ringback.cli.output import exit_on_errors, exit_with_error
+from ringback.cli.imports import lean_imports
+from ringback.cli.output import exit_on_errors
 from ringback.client.problems import InvalidArgument
 from ringback.signing import secrets
 
@@ -139,6 +138,9 @@ def listen(
         require_http_url(forward_to, option="--forward-to", example="http://HOST:PORT/PATH")
     start_own_service(url or URL_DEFAULT, api_key)
     service_url, api_key = choose_service(url or URL_DEFAULT, api_key)
+    with lean_imports():
+        from ringback.cli.listening import ListenOptions, run_listener  # noqa: PLC0415 - help does without it
+
     selection = EventSelection(
         url=service_url,
         names=tuple(event or NAMES_DEFAULT),
@@ -160,17 +162,16 @@ def listen(
         as_json=as_json,
         notify=notify,
     )
-    try:
-        asyncio.run(run_listener(options))
-    except sqlite3.Error as error:
-        exit_with_error(f"{options.state}: {error}. Nothing is lost; start again when this is repaired.")
+    asyncio.run(run_listener(options))
 
 
 def _receive(
     context: typer.Context, port: int, secret: str | None, url: str | None, api_key: str | None, *, as_json: bool
 ) -> None:
     """Receive callbacks by webhook. A secret without --url on the command line belongs to a webhook that exists."""
-    from ringback.cli.callback_receiver import receive_callbacks  # noqa: PLC0415 - most listeners need no HTTP server
+    with lean_imports():
+        from ringback.cli.callback_receiver import receive_callbacks  # noqa: PLC0415 - most listeners need no HTTP server
+        from ringback.cli.stop_signals import handle_stop_signals  # noqa: PLC0415 - as `receive_callbacks`
 
     is_url_given = _is_given(context, "url")
     client = None if url is None or (secret is not None and not is_url_given) else create_client(url, api_key)

@@ -1,13 +1,17 @@
 """`ringback portal-link`: links to pages of the dashboard that need no key."""
 
-from typing import Annotated, Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ringback.cli.arguments import parse_duration
 from ringback.cli.client_options import SESSION_OPTIONS, OperatorOptions, PrincipalOptions, client_command
 from ringback.cli.output import format_time_text, print_json, print_list, print_message, print_output
-from ringback.client import CreatedPortalLink
+
+if TYPE_CHECKING:
+    from ringback.client import CreatedPortalLink
 
 _COLUMNS: Final = ("id", "principal", "client_session_id", "created_by", "expires_at")
 

@@ -1,9 +1,11 @@
 """`ringback top`: what is open now, how calls ended, how long they took, the slowest upstreams, the failing webhooks."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -13,7 +15,9 @@ from rich.text import Text
 
 from ringback.cli.client_options import ONLY_OWN_PRINCIPAL, OperatorOptions, client_command, collect_first
 from ringback.cli.output import ID_COLUMNS, create_console, model_to_json, print_json, strip_control_characters
-from ringback.client import HourInsights, Insights, Latency, RingbackClient, Webhook
+
+if TYPE_CHECKING:
+    from ringback.client import HourInsights, Insights, Latency, RingbackClient, Webhook
 
 HOURS: Final = 24
 UPSTREAMS_SHOWN: Final = 10

@@ -1,15 +1,19 @@
 """`ringback trigger`: sends a signed test event to a webhook, and shows what its receiver answered."""
 
+from __future__ import annotations
+
 import asyncio
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ringback.cli.client_options import PrintOptions, client_command, collect_first
 from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, exit_with_error, print_message, print_model, print_output
 from ringback.cli.webhook_names import find_webhook_id
-from ringback.client import Attempt, Delivery, DeliveryDetail, RingbackClient
+
+if TYPE_CHECKING:
+    from ringback.client import Attempt, Delivery, DeliveryDetail, RingbackClient
 
 POLL_INTERVAL_SECONDS: Final = 0.25
 WAIT_SECONDS_DEFAULT: Final = 15.0

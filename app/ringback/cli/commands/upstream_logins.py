@@ -1,17 +1,21 @@
 """`ringback upstreams login` and `logout`: sign in to an upstream in a browser."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys
 import webbrowser
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ringback.cli.client_options import PrintOptions, ServiceOptions, UpstreamName, client_command, start_own_service
 from ringback.cli.login_redirects import RedirectWaiter, listen_on_loopback, read_pasted_lines
 from ringback.cli.output import print_message, print_output
-from ringback.client import CompletedLogin, RingbackClient, StartedLogin
+
+if TYPE_CHECKING:
+    from ringback.client import CompletedLogin, RingbackClient, StartedLogin
 
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Open no browser: only print the address.")]
 Scope = Annotated[

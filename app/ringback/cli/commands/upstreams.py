@@ -1,7 +1,9 @@
 """`ringback upstreams` and `ringback tools`: what can be called, how it is doing, and whether it takes calls."""
 
+from __future__ import annotations
+
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -9,7 +11,9 @@ from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import PrintOptions, UpstreamName, client_command
 from ringback.cli.commands.upstream_logins import login, logout
 from ringback.cli.output import print_list, print_output
-from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake, UpstreamRestart
+
+if TYPE_CHECKING:
+    from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake, UpstreamRestart
 
 _UPSTREAM_COLUMNS: Final = (
     "name",

@@ -1,17 +1,21 @@
 """`ringback wait`: waits for any or all of several calls."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from functools import partial
 from math import isinf
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
 from ringback.cli.following import StillAway, describe_outcome, end_of_wait, exit_code_of_wait, repeat_request
 from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, print_message, print_models, print_output
-from ringback.client import Call, RingbackClient
+
+if TYPE_CHECKING:
+    from ringback.client import Call, RingbackClient
 
 
 @client_command(exit_code=exit_code_of_wait)

@@ -1,12 +1,17 @@
 """`ringback webhooks enable`, `disable`, `pause` and `resume`: whether a webhook receives callbacks now."""
 
+from __future__ import annotations
+
 from datetime import UTC
+from typing import TYPE_CHECKING
 
 from ringback.cli.client_options import OperatorOptions, client_command
 from ringback.cli.output import print_message
 from ringback.cli.webhook_names import WebhookName, run_with_webhook
-from ringback.client import ChangedWebhook, WebhookChange
-from ringback.client.webhook_models import OpenDeliveries
+
+if TYPE_CHECKING:
+    from ringback.client import ChangedWebhook, WebhookChange
+    from ringback.client.webhook_models import OpenDeliveries
 
 
 @client_command()

@@ -1,8 +1,10 @@
 """`ringback webhooks`: manages webhooks through the REST API."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -24,16 +26,18 @@ from ringback.cli.client_options import (
 from ringback.cli.commands.webhook_states import disable, enable, pause, print_open_deliveries, resume
 from ringback.cli.output import print_json, print_message, print_model, print_models, print_output, print_table
 from ringback.cli.webhook_names import WebhookName, find_webhook_id, run_with_webhook
-from ringback.client import (
-    ChangedWebhook,
-    NamedWebhookOptions,
-    RegisteredWebhook,
-    Replay,
-    RequestedDelivery,
-    RingbackClient,
-    RotatedWebhook,
-    Webhook,
-)
+
+if TYPE_CHECKING:
+    from ringback.client import (
+        ChangedWebhook,
+        NamedWebhookOptions,
+        RegisteredWebhook,
+        Replay,
+        RequestedDelivery,
+        RingbackClient,
+        RotatedWebhook,
+        Webhook,
+    )
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
@@ -210,7 +214,7 @@ def _print_registration(webhook: RegisteredWebhook) -> None:
 @client_command()
 def show_webhook(webhook: WebhookName, *, options: DocumentOptions) -> None:
     """Show a webhook as JSON, without its secret."""
-    print_model(run_with_webhook(options, webhook, RingbackClient.webhook))
+    print_model(run_with_webhook(options, webhook, lambda client, webhook_id: client.webhook(webhook_id)))
 
 
 @app.command()
@@ -234,7 +238,8 @@ def remove(webhook: WebhookName, *, options: OperatorOptions) -> None:
 @client_command()
 def verify(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
-    options.print_model(run_with_webhook(options, webhook, RingbackClient.verify_webhook), _print_verification)
+    verified = run_with_webhook(options, webhook, lambda client, webhook_id: client.verify_webhook(webhook_id))
+    options.print_model(verified, _print_verification)
 
 
 def _print_verification(webhook: ChangedWebhook) -> None:
@@ -248,7 +253,8 @@ def _print_verification(webhook: ChangedWebhook) -> None:
 @client_command()
 def send_test(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Send a signed test callback to a webhook. `ringback trigger` also waits for its outcome."""
-    options.print_model(run_with_webhook(options, webhook, RingbackClient.test_webhook), _print_test)
+    requested = run_with_webhook(options, webhook, lambda client, webhook_id: client.test_webhook(webhook_id))
+    options.print_model(requested, _print_test)
 
 
 def _print_test(delivery: RequestedDelivery) -> None:

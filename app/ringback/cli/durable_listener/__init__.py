@@ -12,6 +12,7 @@ one client_session_id (of one call without one) are handled one at a time, in th
     listener             opens the parts, runs them, and stops them in order
     event_reader         reads the event stream into the inbox, as callbacks like those that the service makes
     inbox                the SQLite file: waiting callbacks, the cursor, the secret; the same inbox as a receiver's
+    defaults             what the help of `listen` shows without importing the rest
     state_file           where the file is, and the lock that keeps a second listener from it
     callback_dispatcher  one lane for each session, retries, the stop
     handlers             the outcomes of a handler; prints callbacks

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from ringback.backoff import Backoff
+from ringback.cli.durable_listener.defaults import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.handlers import (
     CallbackHandler,
     Failed,
@@ -18,15 +19,10 @@ from ringback.cli.durable_listener.inbox import Inbox, WaitingCallback
 from ringback.client.http_transport import ClientClock
 from ringback.receiver import Callback, parse
 
-PARALLEL_DEFAULT: Final = 4
-"""Handlers at once: half of a laptop's cores, because a handler may be an agent."""
 WAITING_MAX: Final = 10_000
 """Waiting callbacks. At this number the reader pauses, and the service keeps the rest."""
 BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 """The pause after a failure, unless the handler asks for a longer one, up to the longest."""
-ATTEMPTS_MAX_DEFAULT: Final = 64
-"""About an hour of pauses, as long as the service tries an ordered webhook. Attempts are counted, not hours, because a laptop
-sleeps."""
 
 Report = Callable[[str], None]
 """Shows one line to the user."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT, CallbackDispatcher
+from ringback.cli.durable_listener.callback_dispatcher import CallbackDispatcher
+from ringback.cli.durable_listener.defaults import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.event_reader import EventReader, find_first_cursor
 from ringback.cli.durable_listener.handlers import CallbackHandler
 from ringback.cli.durable_listener.inbox import Inbox, open_inbox

@@ -83,6 +83,8 @@ def mcp_service(
 async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
     """Let the running service end in order. Ends with an error if it does not."""
     if (running := read_running_service(paths)) is None:
+        if is_locked(paths.lock):
+            exit_with_error("Your service is starting or ending. Repeat the command in a moment.", exit_code=TRY_AGAIN)
         print_message("Your service does not run.")
         return
     if running.is_in_other_container:

@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 
 from ringback.bootstrap import load_authorities
-from ringback.cli.http_clients import bypass_proxy_here
+from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
@@ -125,8 +125,8 @@ def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
             return f"No server responds at {url}. Start it: ringback serve"
         case httpx.TimeoutException():
             return (
-                f"A server accepts connections at {url} and does not respond within {CHECK_TIMEOUT_SECONDS:.0f} s. Look into "
-                "its log; if it stays so, restart it."
+                f"A server accepts connections at {url} and does not respond in time. Look into its log; if it stays so, "
+                "restart it."
             )
         case _:
             return f"The server at {url} ends the connection without a response. Is this a Ringback?"
@@ -257,7 +257,7 @@ def _describe_failure(problem: OSError) -> str:
 
 async def _get_url(url: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS, mounts=bypass_proxy_here(url)) as http:
-        return await http.get(url)
+        return await request_within_limit(http, "GET", url)
 
 
 def _degraded_endpoints(response: httpx.Response) -> str:

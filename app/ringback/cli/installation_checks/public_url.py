@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx
 
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
-from ringback.cli.http_clients import bypass_proxy_here
+from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
 from ringback.cli.installation_checks.database import Finding
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
@@ -67,7 +67,7 @@ async def _describe_own_url(settings: Settings, process_url: str, *, is_respondi
 async def _fetch_named_url(settings: Settings, process_url: str) -> str | None:
     async with open_public_http(settings, process_url) as http:
         try:
-            return _read_named_url(await http.get(f"{process_url}/openapi.json"))
+            return _read_named_url(await request_within_limit(http, "GET", f"{process_url}/openapi.json"))
         except (httpx.HTTPError, httpx.InvalidURL):
             return None
 
@@ -75,7 +75,7 @@ async def _fetch_named_url(settings: Settings, process_url: str) -> str | None:
 async def _find_failure(http: httpx.AsyncClient, url: str) -> str | None:
     """Why the URL does not lead to a Ringback; None if it does."""
     try:
-        response = await http.get(f"{url}/healthz")
+        response = await request_within_limit(http, "GET", f"{url}/healthz")
     except (httpx.HTTPError, httpx.InvalidURL) as problem:
         return f"is unreachable ({type(problem).__name__})"
     is_ours = response.is_success and _parse_object(response).get("status") == "ok"
@@ -99,7 +99,7 @@ async def check_public_paths(settings: Settings) -> list[Finding]:
 
 
 async def _check_document(http: httpx.AsyncClient, base_url: str) -> str:
-    named = _read_named_url(await http.get(f"{base_url}/openapi.json"))
+    named = _read_named_url(await request_within_limit(http, "GET", f"{base_url}/openapi.json"))
     if named is None:
         return f"{base_url}/openapi.json does not come from Ringback. Let the proxy send all of {base_url}/ to it."
     return "" if named == base_url else f"{base_url} leads to a service whose RINGBACK_PUBLIC_URL is {named}."
@@ -142,7 +142,7 @@ async def _check_metadata(http: httpx.AsyncClient, settings: Settings) -> str:
 async def _request(http: httpx.AsyncClient, method: str, url: str, **content: Any) -> httpx.Response | None:
     """The response; None if there is none, as for `about:blank`, which other services name as the type of their problems."""
     try:
-        return await http.request(method, url, **content)
+        return await request_within_limit(http, method, url, **content)
     except (httpx.HTTPError, httpx.InvalidURL):
         return None
 

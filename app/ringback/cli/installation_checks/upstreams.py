@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import shlex
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -13,9 +14,9 @@ from ringback.client import ClientError, RingbackClient, Upstream
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import SkippedUpstream
+from ringback.domain.upstreams import SkippedUpstream, UpstreamInfo
 from ringback.settings import Settings
-from ringback.upstreams.config import UpstreamConfig, UpstreamEntry
+from ringback.upstreams.config import UpstreamConfig, UpstreamEntry, UpstreamTransport
 from ringback.upstreams.own_address import OwnAddress
 
 if TYPE_CHECKING:
@@ -114,10 +115,28 @@ async def _check_upstream(
             (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:
                 continue
-            last, advice = info.last_error or "it does not respond", info.advice or "Run it by hand to see why."
-            return Finding(about, False, f"It is unreachable: {last}. {advice}")
+            return Finding(about, False, _describe_unreachable(info, config))
         checked = [each for each in tools if upstreams.tool_catalog.get_tool_config(name, each.name).checks_arguments]
         return Finding(about, True, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
+
+
+def _describe_unreachable(info: UpstreamInfo, config: UpstreamConfig) -> str:
+    from ringback.upstreams.connection_problems import (  # noqa: PLC0415 - as `_check_connections`
+        ConnectionProblem,
+        get_advice,
+    )
+
+    problem = info.last_error or "it does not respond"
+    advice = info.advice or get_advice(ConnectionProblem.TIMEOUT, config.name)
+    return f"It is unreachable: {problem}. {advice}{_name_command(config)}"
+
+
+def _name_command(config: UpstreamConfig) -> str:
+    """To append to advice about a command. Arguments and variables may be secret, and findings are sent to others."""
+    if config.transport is not UpstreamTransport.STDIO:
+        return ""
+    folder = f", in the folder {config.cwd}" if config.cwd else ""
+    return f" The command: {shlex.quote(config.command)} with the 'args' and 'env' of its configuration{folder}."
 
 
 async def check_listed_tools(client: RingbackClient, upstreams: Iterable[Upstream]) -> list[Finding]:

@@ -12,7 +12,7 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.client.durable.errors import DurableCallError, UnknownHandle
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
-from ringback.client.models import LOGIN_REQUEST_KEY
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 
 
 class CallRunner:

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringback.client.durable.handle import CallHandle
-from ringback.client.models import LOGIN_REQUEST_KEY, InputRequest
+from ringback.client.models import InputRequest
 from ringback.client.problems import ClientError
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 
 
 class DurableCallError(ClientError):

@@ -15,9 +15,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import MRTR_DRIVER, Call
-from ringback.domain.inputs import LOGIN_REQUEST_KEY, check_input_requests
+from ringback.domain.inputs import check_input_requests
 from ringback.domain.login_waits import awaits_login
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
 from ringback.waits import LocalWaiter, run_with_helper, wait_first

@@ -35,6 +35,14 @@ def translate(client: str, entry: Any, folder: Path | None = None) -> dict[str, 
         ("cursor", {"command": "npx", "args": ["server-filesystem", "."]}, "'.' depends on the folder in which Cursor"),
         ("cursor", {"command": "../server"}, "'../server' depends on the folder"),
         ("cursor", {"command": "x", "cwd": "src"}, "'src' depends on the folder"),
+        ("cursor", {"command": "venv/bin/shop", "args": []}, "'venv/bin/shop' depends on the folder"),
+        ("cursor", {"command": "python", "args": ["-u", "server.py"]}, "'server.py' depends on the folder"),
+        ("cursor", {"command": "/usr/bin/node", "args": ["build/index.js"]}, "'build/index.js' depends on the folder"),
+        (
+            "cursor",
+            {"command": "uv", "args": ["run", "--with", "mcp", "server.py"]},
+            "'server.py' depends on the folder",
+        ),
         ("cursor", {"url": "ftp://example.com"}, "'url' must be an http:// or https:// URL with a host"),
         ("claude-code", {"type": "sse", "url": "https://a.example/mcp"}, "its transport is SSE"),
         ("claude-code", {"type": "ws", "url": "wss://a.example/mcp"}, "'type' must be one of"),
@@ -98,8 +106,27 @@ def test_a_relative_path_with_a_whole_working_folder_depends_on_no_client() -> N
     assert translate("cursor", entry) == entry
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("uv", ["--directory", "/opt/shop", "run", "server.py"]),
+        ("python3.12", ["/opt/shop/server.py", "config.py"]),
+        ("node", ["${userHome}/shop/server.js"]),
+        ("python", ["-m", "shop.server"]),
+        ("sh", ["-c", "cd /opt/shop && python server.py"]),
+        ("deno", ["run", "-A", "jsr:@shop/server.ts"]),
+        ("npx", ["-y", "chart.js"]),
+        ("docker", ["run", "shop", "server.py"]),
+    ],
+)
+def test_a_script_whose_folder_is_named_or_that_may_be_no_file_of_the_client_s_folder_is_served(
+    command: str, arguments: list[str]
+) -> None:
+    assert translate("cursor", {"command": command, "args": arguments})["command"] == command
+
+
 def test_a_relative_path_of_a_project_s_server_stays_relative_to_its_folder() -> None:
-    entry = {"command": "./server", "args": [".", "../data"]}
+    entry = {"command": "venv/bin/python", "args": ["server.py", ".", "../data"]}
 
     assert translate("claude-code", entry, folder=Path("/shop")) == {**entry, "cwd": "/shop"}
 

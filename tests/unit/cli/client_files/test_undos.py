@@ -1,6 +1,7 @@
 """An undo takes Ringback's entries out of a client's file, whatever its user changed since."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from ringback.cli.client_files.configuration import Configuration
 from ringback.cli.client_files.connection import UndoReport
 from ringback.cli.client_files.plan import parse_document
+from ringback.cli.client_files.records import ConnectionRecord, RecordFolder
 from ringback.cli.client_files.safe_files import HISTORY_BYTES_MAX, FileRefused
 from ringback.cli.client_files.text_edits import UnreadableDocument
 from tests.support.client_files import SERVERS, Stage, get_client
@@ -97,6 +99,27 @@ def test_the_record_of_a_large_file_can_be_changed(stage: Stage) -> None:
     stage.records.keep_servers(stored, {"git"})
 
     assert [server.upstream for server in stage.records.read(stored).servers] == ["git"]
+
+
+def test_a_record_is_kept_of_a_file_whose_name_is_no_text_and_beside_a_copied_record(tmp_path: Path) -> None:
+    records = RecordFolder(tmp_path)
+    record = ConnectionRecord(
+        client="cursor",
+        file=os.fsdecode(b"/\xff.json"),
+        before="",
+        after_sha256="",
+        servers=(),
+        config="/mcp.json",
+        config_before=None,
+        config_after_sha256="",
+        added={},
+    )
+
+    first = records.add(record)
+    first.with_name(f"{first.stem} copy.json").write_bytes(first.read_bytes())
+    second = records.add(record)
+
+    assert (records.read(second), second.stem) == (record, first.stem.replace("0001", "0002"))
 
 
 def test_a_file_that_is_gone_or_broken_and_a_broken_record_are_named(stage: Stage) -> None:
