@@ -30,6 +30,8 @@ FEW, MANY, MANY_DEEP = 10, 1_000, 100_000
 ADDITIONAL_SHARE_MAX: Final = 1.25
 """Deeper trees and page splits, not more rows: a scan of the many would be a hundred times as much."""
 ADDITIONAL_STEPS_MAX: Final = 1_500
+ROUNDS: Final = 3
+"""The least of them counts: on a busy machine a chore of the service may run during a request, and a scan is in every round."""
 _COPIES: Final = """
 WITH RECURSIVE numbers (number) AS (SELECT :first UNION ALL SELECT number + 1 FROM numbers WHERE number < :last)
 INSERT INTO {table} ({columns}) SELECT {values} FROM numbers CROSS JOIN {table} WHERE id = :id
@@ -104,11 +106,15 @@ async def test_requests_cost_the_same_beside_few_and_many_subscriptions(
     async def count_round() -> dict[str, int]:
         return {name: await street.count_steps(request) for name, request in requests.items()}
 
+    async def count_least() -> dict[str, int]:
+        rounds = [await count_round() for _ in range(ROUNDS)]
+        return {name: min(each[name] for each in rounds) for name in requests}
+
     await count_round()  # the first round makes rows that later ones change
     street.add_subscriptions(granted["result"]["id"], FEW)
-    few = await count_round()
+    few = await count_least()
     street.add_subscriptions(granted["result"]["id"], MANY_DEEP if deep else MANY)
-    many = await count_round()
+    many = await count_least()
 
     grown = {name: (few[name], many[name]) for name in requests if is_grown(few[name], many[name])}
     assert grown == {}
