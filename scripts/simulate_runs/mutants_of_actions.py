@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ringback.domain.delivery import Delivery
 from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event
 from ringback.domain.ports import Transaction
@@ -41,8 +42,9 @@ def _skip_cancellations() -> Sequence[Patch]:
 
 
 def _skip_redeliveries() -> Sequence[Patch]:
-    async def insert_nothing(*_args: Any) -> None:
+    async def insert_nothing(*arguments: Any) -> Sequence[Delivery]:
         """The response counts deliveries that do not exist."""
+        return arguments[-1]
 
     return [(RequestedDeliveries, "insert_replays", insert_nothing)]
 

@@ -200,7 +200,8 @@ async def test_what_an_owner_replays_in_the_suspension_has_its_whole_retry_windo
 
     async def replay(tx: Transaction) -> None:
         dead = await tx.webhook_deliveries.list_dead(subscription.id, limit=10)
-        await requested.insert_replays(tx, suspended, dead)
+        whole = await tx.deliveries.list_whole([each.id for each in dead], bytes_max=1_000_000)
+        await requested.insert_replays(tx, suspended, whole)
 
     await still.store.write(replay)
     fake_clock.advance(5 * HOUR)
