@@ -8,9 +8,10 @@ The receiver's owner sees at most twice the usual load. The user who waits gets 
 and a small backlog at once. The rate grows with that of new callbacks. It grows in any case once the backlog has lasted twice
 as long as the outage: otherwise a receiver that was away in a quiet night could be behind all day.
 
-An outage has ended when the breaker of an origin closes, or that of a webhook. A webhook's failures are those of its origin if
-this process has delivered nothing else there meanwhile. Then all webhooks of the origin share one limit, and its principals
-take turns. If other webhooks of the origin were delivered, only the webhook itself is limited: it delays no others.
+An outage has ended when the breaker of an origin closes, of a principal there, or of a webhook. The failures of a webhook or a
+principal are those of its origin if this process has delivered nothing else there meanwhile. Then all webhooks of the origin
+share one limit, and its principals take turns. If other webhooks of the origin were delivered, only the webhook itself is
+limited: it delays no others.
 
 Everything here is in memory and lost by a restart. A process that does not know an origin's rate, as after a restart during
 the outage, begins with the lowest rate and raises it by as much every ten seconds. After a restart during the backlog, only the
@@ -27,7 +28,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook
 from ringback.notifier.origin_rates import TRACKED_ORIGINS_MAX, WINDOW_SECONDS, OriginRates
-from ringback.notifier.permits import Permit
+from ringback.notifier.permits import Permit, split_breaker_key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -81,6 +82,8 @@ class BacklogLimiter:
     def __init__(self) -> None:
         self._rates = OriginRates()
         self._outages: dict[WebhookId, _Outage] = {}
+        self._opened_at: dict[str, float] = {}
+        """When this process first saw the open breaker of a principal at an origin, by its key."""
         self._recoveries: dict[str, _Recovery] = {}
         self._rate_limiter: RateLimiter[str] = RateLimiter()
 
@@ -97,8 +100,22 @@ class BacklogLimiter:
             if recovery is None or recovery.began_at < outage.began_at:
                 self._begin_recovery(outage.key, outage.last_success_at, now.timestamp())
 
+    def follow_breaker(self, key: str, *, is_open: bool, now: datetime) -> None:
+        """The breaker of an origin, or of a principal there, is open or has closed: then the origin's recovery begins.
+
+        A principal whose paths failed while others were delivered there slows none of them.
+        """
+        receiver = split_breaker_key(key)
+        if is_open and receiver is not None:
+            self._opened_at.setdefault(key, now.timestamp())
+            _keep_newest(self._opened_at)
+        elif not is_open:
+            origin = key if receiver is None else receiver.origin
+            if self._rates.get_last_success(origin) <= self._opened_at.pop(key, math.inf):
+                self.begin_recovery(origin, now=now)
+
     def begin_recovery(self, origin: str, *, now: datetime) -> None:
-        """The origin's breaker has closed. An earlier recovery, which has failed then, begins anew."""
+        """An earlier recovery, which has failed then, begins anew."""
         self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp())
 
     def _find_outage(self, webhook: Webhook, origin: str, *, now: datetime) -> _Outage:
