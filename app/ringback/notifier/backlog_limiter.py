@@ -1,6 +1,7 @@
 """Limits the attempts at a receiver that comes back from an outage, so that its backlog arrives gently.
 
-    outage ends ─▶ attempts in flight   1, and one more for each response: a receiver that is still slow gets few at once
+    outage ends ─▶ attempts in flight   1, and one more for each response: a receiver that is still slow gets few at once;
+                                        of each principal, unless so many had no response that the origin's breaker opened
                    attempts a second    RATE_FACTOR times the origin's highest recent rate (`origin_rates`), or the floor
                    the backlog is gone  nothing has waited for these limits for BACKLOG_GONE_SECONDS: they end
 
@@ -61,6 +62,8 @@ class _Recovery:
     """How long the rate does not grow by itself."""
     limited_at: float
     """When an attempt last had to wait because of it."""
+    is_of_origin: bool
+    """Whether the origin's own breaker has closed: many principals had no response."""
     waits_for_rate: bool = False
     """Whether the rate refused the last permit that was asked for."""
     responses: int = 0
@@ -98,7 +101,7 @@ class BacklogLimiter:
         elif (outage := self._outages.pop(webhook.id, None)) is not None and outage.key in (origin, webhook.id):
             recovery = self._get_recovery(outage.key, now.timestamp())
             if recovery is None or recovery.began_at < outage.began_at:
-                self._begin_recovery(outage.key, outage.last_success_at, now.timestamp())
+                self._begin_recovery(outage.key, outage.last_success_at, now.timestamp(), is_of_origin=False)
 
     def follow_breaker(self, key: str, *, is_open: bool, now: datetime) -> None:
         """The breaker of an origin, or of a principal there, is open or has closed: then the origin's recovery begins.
@@ -110,13 +113,19 @@ class BacklogLimiter:
             self._opened_at.setdefault(key, now.timestamp())
             _keep_newest(self._opened_at)
         elif not is_open:
-            origin = key if receiver is None else receiver.origin
-            if self._rates.get_last_success(origin) <= self._opened_at.pop(key, math.inf):
-                self.begin_recovery(origin, now=now)
+            if receiver is None:
+                self.begin_recovery(key, now=now)
+            elif self._rates.get_last_success(receiver.origin) <= self._opened_at.pop(key, math.inf):
+                self._begin_recovery_of_principal(receiver.origin, now=now)
 
     def begin_recovery(self, origin: str, *, now: datetime) -> None:
         """An earlier recovery, which has failed then, begins anew."""
-        self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp())
+        self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp(), is_of_origin=True)
+
+    def _begin_recovery_of_principal(self, origin: str, *, now: datetime) -> None:
+        recovery = self._get_recovery(origin, now.timestamp())
+        if recovery is None or not recovery.is_of_origin:
+            self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp(), is_of_origin=False)
 
     def _find_outage(self, webhook: Webhook, origin: str, *, now: datetime) -> _Outage:
         began_at = (webhook.failing_since or now).timestamp()
@@ -125,12 +134,12 @@ class BacklogLimiter:
             return _Outage(webhook.id, began_at, -math.inf)
         return _Outage(origin, began_at, last_success_at)
 
-    def _begin_recovery(self, key: str, last_success_at: float, now: float) -> None:
+    def _begin_recovery(self, key: str, last_success_at: float, now: float, *, is_of_origin: bool) -> None:
         self._end_recoveries(now)
         outage_seconds = now - last_success_at if last_success_at > -math.inf else 0.0
         steady_seconds = max(STEADY_SECONDS_MIN, STEADY_FACTOR * outage_seconds)
         self._recoveries.pop(key, None)
-        recovery = self._recoveries[key] = _Recovery(now, steady_seconds, limited_at=now)
+        recovery = self._recoveries[key] = _Recovery(now, steady_seconds, now, is_of_origin)
         self._get_bucket(key, recovery, now).full_at = now
         _keep_newest(self._recoveries)
 
@@ -154,6 +163,11 @@ class BacklogLimiter:
         if permits <= 0:
             recovery.limited_at = instant
         return permits
+
+    def limits_each_principal(self, origin: str) -> bool:
+        """Whether each principal's attempts in flight at the origin count for itself: what hangs delays nobody else's."""
+        recovery = self._recoveries.get(origin)
+        return recovery is not None and not recovery.is_of_origin
 
     def waits_for_rate(self, permit: Permit) -> bool:
         """Whether a released permit allows no further attempt yet, because the rate does not: see `seconds_until_permit`."""

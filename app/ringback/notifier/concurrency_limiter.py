@@ -118,7 +118,9 @@ class ConcurrencyLimiter:
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             permits = min(permits, bucket.available_permits(now.timestamp()))
         if not self.backlogs.is_idle:
-            in_flight = self._in_flight_by_origin[origin]
+            is_shared = not self.backlogs.limits_each_principal(origin)
+            key = ReceiverKey(webhook.principal, origin)
+            in_flight = self._in_flight_by_origin[origin] if is_shared else self._in_flight_by_receiver[key]
             permits = self.backlogs.limit_permits(origin, permits, in_flight, now=now)
             in_flight = self._in_flight_by_webhook[webhook.id]
             permits = self.backlogs.limit_permits(webhook.id, permits, in_flight, now=now)

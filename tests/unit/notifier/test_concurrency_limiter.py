@@ -1,5 +1,6 @@
 """Which webhooks have permits now, and which wait for one."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -147,6 +148,19 @@ def test_an_origin_is_probed_by_the_principal_with_the_fewest_failures_and_with_
 
     probes = sorted([failing, new, healthy, bobs], key=lambda each: limiter.get_probe_turn(each, HERE))
     assert probes == [bobs, healthy, new, failing]
+
+
+def test_attempts_that_hang_after_one_principals_outage_leave_the_others_of_the_origin_their_permits(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    alices, bobs = make_webhook(breaker=OPEN, failing_since=START), make_verified_webhook(principal=BOB)
+    limiter.backlogs.follow_outage(alices, HERE, now=START)
+    limiter.backlogs.follow_outage(replace(alices, breaker=CLOSED_BREAKER), HERE, now=LATER)
+
+    limiter.acquire_permit(make_webhook(), HERE, now=LATER)
+
+    assert limiter.available_permits(make_webhook(), HERE, now=LATER) == 0
+    assert limiter.available_permits(bobs, HERE, now=LATER) == 1
 
 
 def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
