@@ -82,8 +82,8 @@ RESPONDED_CATEGORIES: Final = frozenset(
 UNREACHABLE_CATEGORIES: Final = (
     frozenset(AttemptCategory) - OWN_FAILURES - RESPONDED_CATEGORIES - {AttemptCategory.UNREADABLE}
 )
-"""No response: an origin's breaker counts these. Any response shows that the origin is up. A failure of ours shows neither and
-leaves the origin's breaker unchanged."""
+"""No response: the breakers of origins, and of principals there, count these. Any response shows that the origin is up. A
+failure of ours shows neither and leaves these breakers unchanged."""
 
 ADVICE: Final[Mapping[AttemptCategory, str]] = MappingProxyType(
     {

@@ -5,12 +5,19 @@
       └── any success                        └──── failure, a longer pause
 
 An open breaker sends nothing, and waiting deliveries lose no attempts. After the pause one delivery is sent as a probe. A
-webhook's breaker counts every failure. An origin's breaker (scheme, host and port) counts only failures to reach the origin,
-because it stops every webhook there.
+webhook's breaker counts every failure. The others count attempts without a response at an origin (scheme, host and port):
 
-A failure of ours (`attempt_category.OWN_FAILURES`: a failed look-up may be caused by our name servers) does not count for an
-origin's breaker, because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that
-cannot succeed are spread.
+    breaker                     counts                                          stops
+    of a principal at an origin each attempt of the principal                   the principal's webhooks there
+    of an origin                one attempt of each principal, and each probe   all webhooks there
+
+So a principal whose paths at an origin hang stops nobody else: the origin's breaker opens when that many principals have had no
+response, and nobody has had one. Any response closes the breakers of its principal and its origin. A half-open origin is probed
+by the principal with the fewest failures, with a healthy webhook if it has one.
+
+A failure of ours (`attempt_category.OWN_FAILURES`: a failed look-up may be caused by our name servers) counts for no origin,
+because that would stop webhooks of other principals. A webhook's breaker counts it, so that attempts that cannot succeed are
+spread.
 
 A webhook that failed last or has never answered gets one attempt at a time before its breaker opens
 (`webhook_health.is_healthy`): a thousand receivers that hang hold a thousand attempts, not thirty times as many.
@@ -67,7 +74,8 @@ schedules of owners leave time for it (`own_retry_schedule`). So a breaker delay
 
 WEBHOOK_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=5, open_seconds_steps=OPEN_SECONDS_STEPS)
 ORIGIN_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=10, open_seconds_steps=OPEN_SECONDS_STEPS[:-1])
-"""More failures and shorter pauses than a webhook's, because unrelated webhooks share an origin."""
+"""Of an origin, and of a principal there. More failures and shorter pauses than a webhook's, because unrelated webhooks share
+them."""
 SUSPENDED_BREAKER_POLICY: Final = BreakerPolicy(failures_to_open=1, open_seconds_steps=(HOUR,))
 """A receiver that failed for days is probed once an hour."""
 
@@ -79,6 +87,14 @@ longer than an attempt. So no owner can send more to an origin that others share
 def half_opened(breaker: CircuitBreaker, *, now: datetime) -> CircuitBreaker:
     """The breaker with its pause ended, so that one attempt probes the receiver now. Another failure pauses it longer."""
     return replace(breaker, paused_until=now) if breaker.state(now) is CircuitState.OPEN else breaker
+
+
+def counts_for_origin(at_origin: CircuitBreaker, of_principal: CircuitBreaker) -> bool:
+    """Whether a principal's attempt without a response counts for the origin: its first in a row, or a probe of the origin.
+
+    `of_principal` is the principal's breaker at the origin before the attempt.
+    """
+    return of_principal.failures == 0 or at_origin.openings > 0
 
 
 def breaker_after_failure(

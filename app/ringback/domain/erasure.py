@@ -179,7 +179,10 @@ class ErasedRows(Protocol):
         ...
 
     async def delete_turns_and_counts(self, principal: Principal) -> int:
-        """Delete the principal's turns at upstreams, and its counts if they are 0. Return the number of rows."""
+        """Delete the principal's turns at upstreams, its breakers at origins, and its counts if they are 0.
+
+        Return the number of rows.
+        """
         ...
 
 

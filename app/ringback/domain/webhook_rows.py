@@ -180,7 +180,10 @@ class CallWebhookRows(Protocol):
 
 
 class OriginBreakerRows(Protocol):
-    """Breakers of origins. The webhook row holds the webhook's own breaker."""
+    """Breakers of origins, and of principals at origins (`ReceiverKey.breaker_key` in place of an origin).
+
+    The webhook row holds the webhook's own breaker.
+    """
 
     async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
         """The breakers of these origins that are not closed or have counted failures.

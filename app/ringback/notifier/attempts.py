@@ -19,6 +19,7 @@ from ringback.domain.circuit_breaker import (
     ORIGIN_BREAKER_POLICY,
     CircuitBreaker,
     breaker_after_failure,
+    counts_for_origin,
 )
 from ringback.domain.delivery import (
     CONTROL_ENVELOPES,
@@ -200,38 +201,47 @@ class AttemptRecorder:
             tx.notify(DELIVERY_DUE_TOPIC)
 
     async def _update_origin_breakers(self, tx: Transaction, batch: Sequence[FinishedAttempt]) -> None:
-        """Update the breakers of origins that failed now or before; all other origins cost no query.
+        """Update the breakers of origins, and of principals there, that failed now or before; all others cost no query.
 
-        A failed control envelope does not count: it is best effort, and its receiver need not know it.
+        A failed control envelope does not count: it is best effort, and its receiver need not know it. A failure of ours counts
+        for none.
         """
-        counting = [each for each in batch if not _is_failed_envelope(each)]
-        affected_origins = {
-            each.origin
-            for each in counting
-            if each.result.category in UNREACHABLE_CATEGORIES or self._limiter.has_failed_origin(each.origin)
-        }
-        if not affected_origins:
+        counting = [
+            each for each in batch if not _is_failed_envelope(each) and each.result.category not in OWN_FAILURES
+        ]
+        affected = [each for each in counting if self._affects_breakers(each)]
+        if not affected:
             return
-        breakers = dict.fromkeys(affected_origins, CLOSED_BREAKER) | dict(
-            await tx.origin_breakers.get_breakers(affected_origins, lock=True)
-        )
+        keys = {key for each in affected for key in (each.origin, each.permit.receiver_key.breaker_key)}
+        breakers = dict.fromkeys(keys, CLOSED_BREAKER) | dict(await tx.origin_breakers.get_breakers(keys, lock=True))
         after = dict(breakers)
-        for each in counting:
-            if each.origin in affected_origins:
-                after[each.origin] = self._breaker_after_attempt(after[each.origin], each.result, now=tx.now())
-        for origin in sorted(affected_origins):
-            if after[origin] != breakers[origin]:
-                await tx.origin_breakers.save_breaker(origin, after[origin])
+        for each in affected:
+            self._update_breakers(after, each, now=tx.now())
+        for key in sorted(keys):
+            if after[key] != breakers[key]:
+                await tx.origin_breakers.save_breaker(key, after[key])
         tx.on_commit(partial(self._limiter.update_origin_breakers, after, now=tx.now()))
 
-    def _breaker_after_attempt(
-        self, breaker: CircuitBreaker, result: AttemptResult, *, now: datetime
-    ) -> CircuitBreaker:
-        if result.category in OWN_FAILURES:
-            return breaker
-        if result.category not in UNREACHABLE_CATEGORIES:
-            return CLOSED_BREAKER
-        return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
+    def _affects_breakers(self, finished: FinishedAttempt) -> bool:
+        return (
+            finished.result.category in UNREACHABLE_CATEGORIES
+            or self._limiter.has_failed_origin(finished.origin)
+            or self._limiter.has_failed_origin(finished.permit.receiver_key.breaker_key)
+        )
+
+    def _update_breakers(
+        self, breakers: dict[str, CircuitBreaker], finished: FinishedAttempt, *, now: datetime
+    ) -> None:
+        """Update the breakers of the attempt's principal and its origin. See `circuit_breaker` for what counts for which."""
+        origin_key, principal_key = finished.origin, finished.permit.receiver_key.breaker_key
+        at_origin, of_principal = breakers[origin_key], breakers[principal_key]
+        if finished.result.category not in UNREACHABLE_CATEGORIES:
+            breakers[origin_key] = breakers[principal_key] = CLOSED_BREAKER
+            return
+        failed = partial(breaker_after_failure, policy=ORIGIN_BREAKER_POLICY, now=now)
+        breakers[principal_key] = failed(of_principal, random_fraction=self._random_fraction())
+        if counts_for_origin(at_origin, of_principal):
+            breakers[origin_key] = failed(at_origin, random_fraction=self._random_fraction())
 
 
 def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptResult:

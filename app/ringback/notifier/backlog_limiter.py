@@ -1,6 +1,7 @@
 """Limits the attempts at a receiver that comes back from an outage, so that its backlog arrives gently.
 
-    outage ends ─▶ attempts in flight   1, and one more for each response: a receiver that is still slow gets few at once
+    outage ends ─▶ attempts in flight   1, and one more for each response: a receiver that is still slow gets few at once;
+                                        of each principal, unless so many had no response that the origin's breaker opened
                    attempts a second    RATE_FACTOR times the origin's highest recent rate (`origin_rates`), or the floor
                    the backlog is gone  nothing has waited for these limits for BACKLOG_GONE_SECONDS: they end
 
@@ -8,9 +9,10 @@ The receiver's owner sees at most twice the usual load. The user who waits gets 
 and a small backlog at once. The rate grows with that of new callbacks. It grows in any case once the backlog has lasted twice
 as long as the outage: otherwise a receiver that was away in a quiet night could be behind all day.
 
-An outage has ended when the breaker of an origin closes, or that of a webhook. A webhook's failures are those of its origin if
-this process has delivered nothing else there meanwhile. Then all webhooks of the origin share one limit, and its principals
-take turns. If other webhooks of the origin were delivered, only the webhook itself is limited: it delays no others.
+An outage has ended when the breaker of an origin closes, of a principal there, or of a webhook. The failures of a webhook or a
+principal are those of its origin if this process has delivered nothing else there meanwhile. Then all webhooks of the origin
+share one limit, and its principals take turns. If other webhooks of the origin were delivered, only the webhook itself is
+limited: it delays no others.
 
 Everything here is in memory and lost by a restart. A process that does not know an origin's rate, as after a restart during
 the outage, begins with the lowest rate and raises it by as much every ten seconds. After a restart during the backlog, only the
@@ -27,7 +29,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook
 from ringback.notifier.origin_rates import TRACKED_ORIGINS_MAX, WINDOW_SECONDS, OriginRates
-from ringback.notifier.permits import Permit
+from ringback.notifier.permits import Permit, split_breaker_key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,6 +62,8 @@ class _Recovery:
     """How long the rate does not grow by itself."""
     limited_at: float
     """When an attempt last had to wait because of it."""
+    is_of_origin: bool
+    """Whether the origin's own breaker has closed: many principals had no response."""
     waits_for_rate: bool = False
     """Whether the rate refused the last permit that was asked for."""
     responses: int = 0
@@ -81,6 +85,8 @@ class BacklogLimiter:
     def __init__(self) -> None:
         self._rates = OriginRates()
         self._outages: dict[WebhookId, _Outage] = {}
+        self._opened_at: dict[str, float] = {}
+        """When this process first saw the open breaker of a principal at an origin, by its key."""
         self._recoveries: dict[str, _Recovery] = {}
         self._rate_limiter: RateLimiter[str] = RateLimiter()
 
@@ -95,11 +101,31 @@ class BacklogLimiter:
         elif (outage := self._outages.pop(webhook.id, None)) is not None and outage.key in (origin, webhook.id):
             recovery = self._get_recovery(outage.key, now.timestamp())
             if recovery is None or recovery.began_at < outage.began_at:
-                self._begin_recovery(outage.key, outage.last_success_at, now.timestamp())
+                self._begin_recovery(outage.key, outage.last_success_at, now.timestamp(), is_of_origin=False)
+
+    def follow_breaker(self, key: str, *, is_open: bool, now: datetime) -> None:
+        """The breaker of an origin, or of a principal there, is open or has closed: then the origin's recovery begins.
+
+        A principal whose paths failed while others were delivered there slows none of them.
+        """
+        receiver = split_breaker_key(key)
+        if is_open and receiver is not None:
+            self._opened_at.setdefault(key, now.timestamp())
+            _keep_newest(self._opened_at)
+        elif not is_open:
+            if receiver is None:
+                self.begin_recovery(key, now=now)
+            elif self._rates.get_last_success(receiver.origin) <= self._opened_at.pop(key, math.inf):
+                self._begin_recovery_of_principal(receiver.origin, now=now)
 
     def begin_recovery(self, origin: str, *, now: datetime) -> None:
-        """The origin's breaker has closed. An earlier recovery, which has failed then, begins anew."""
-        self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp())
+        """An earlier recovery, which has failed then, begins anew."""
+        self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp(), is_of_origin=True)
+
+    def _begin_recovery_of_principal(self, origin: str, *, now: datetime) -> None:
+        recovery = self._get_recovery(origin, now.timestamp())
+        if recovery is None or not recovery.is_of_origin:
+            self._begin_recovery(origin, self._rates.get_last_success(origin), now.timestamp(), is_of_origin=False)
 
     def _find_outage(self, webhook: Webhook, origin: str, *, now: datetime) -> _Outage:
         began_at = (webhook.failing_since or now).timestamp()
@@ -108,12 +134,12 @@ class BacklogLimiter:
             return _Outage(webhook.id, began_at, -math.inf)
         return _Outage(origin, began_at, last_success_at)
 
-    def _begin_recovery(self, key: str, last_success_at: float, now: float) -> None:
+    def _begin_recovery(self, key: str, last_success_at: float, now: float, *, is_of_origin: bool) -> None:
         self._end_recoveries(now)
         outage_seconds = now - last_success_at if last_success_at > -math.inf else 0.0
         steady_seconds = max(STEADY_SECONDS_MIN, STEADY_FACTOR * outage_seconds)
         self._recoveries.pop(key, None)
-        recovery = self._recoveries[key] = _Recovery(now, steady_seconds, limited_at=now)
+        recovery = self._recoveries[key] = _Recovery(now, steady_seconds, now, is_of_origin)
         self._get_bucket(key, recovery, now).full_at = now
         _keep_newest(self._recoveries)
 
@@ -137,6 +163,11 @@ class BacklogLimiter:
         if permits <= 0:
             recovery.limited_at = instant
         return permits
+
+    def limits_each_principal(self, origin: str) -> bool:
+        """Whether each principal's attempts in flight at the origin count for itself: what hangs delays nobody else's."""
+        recovery = self._recoveries.get(origin)
+        return recovery is not None and not recovery.is_of_origin
 
     def waits_for_rate(self, permit: Permit) -> bool:
         """Whether a released permit allows no further attempt yet, because the rate does not: see `seconds_until_permit`."""

@@ -5,10 +5,11 @@
         per_receiver_max (32)    minus those of the same principal and origin
         per_origin_max (128)     minus those of the same origin
         0                        while the bodies of the principal's attempts have principal_body_bytes_max (32 MiB) or more
-        1                        minus those of the webhook or origin, if it is new, failing, or probed after a pause
+        1                        minus those of the webhook, if it is new or failing
+        1                        minus those of the same origin, or of the same principal and origin, if that is probed
         its rate limit           see `domain.rate_limiter`
         those of its backlog     after an outage of the webhook or origin, see `backlog_limiter`
-        0                        while its circuit breaker, or that of its origin, is open
+        0                        while its circuit breaker, that of its principal and origin, or that of its origin is open
 
 All of this is in memory. The store keeps the circuit breakers, and on several nodes also the rate limits; the dispatcher copies
 them from there. So a rate limit holds for all nodes together. The other limits hold for each node: N nodes may have N times as
@@ -45,8 +46,8 @@ BLOCKED_RECHECK_SECONDS: Final = 1.0
 webhook whose rate another node was using."""
 
 FAILED_ORIGINS_MAX: Final = 10_000
-"""Origins whose breakers are known here. Beyond this, the one that was read or written longest ago is dropped; the next query
-for it reads its breaker again. Without a limit, calls with a dead host each would fill the memory."""
+"""Breakers of origins, and of principals at origins, that are known here. Beyond this, the one that was read or written longest
+ago is dropped; the next query for it reads it again. Without a limit, calls with a dead host each would fill the memory."""
 
 SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
 
@@ -113,12 +114,14 @@ class ConcurrencyLimiter:
             return 0
         if not is_healthy(webhook):
             permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
-        if origin in self._origin_breakers and self._origin_breakers[origin].paused_until is not None:
-            permits = min(permits, 1 - self._in_flight_by_origin[origin])
+        if self._origin_breakers:
+            permits = min(permits, self._probe_permits(ReceiverKey(webhook.principal, origin)))
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             permits = min(permits, bucket.available_permits(now.timestamp()))
         if not self.backlogs.is_idle:
-            in_flight = self._in_flight_by_origin[origin]
+            is_shared = not self.backlogs.limits_each_principal(origin)
+            key = ReceiverKey(webhook.principal, origin)
+            in_flight = self._in_flight_by_origin[origin] if is_shared else self._in_flight_by_receiver[key]
             permits = self.backlogs.limit_permits(origin, permits, in_flight, now=now)
             in_flight = self._in_flight_by_webhook[webhook.id]
             permits = self.backlogs.limit_permits(webhook.id, permits, in_flight, now=now)
@@ -133,6 +136,15 @@ class ConcurrencyLimiter:
             self._limits.per_receiver_max - self._in_flight_by_receiver[key],
             self._limits.per_origin_max - self._in_flight_by_origin[key.origin],
         )
+
+    def _probe_permits(self, key: ReceiverKey) -> int:
+        """One for a principal or an origin that is probed after a pause; as many as others allow if neither is."""
+        permits = self._limits.per_receiver_max
+        if self._is_probed(key.origin):
+            permits = min(permits, 1 - self._in_flight_by_origin[key.origin])
+        if self._is_probed(key.breaker_key):
+            permits = min(permits, 1 - self._in_flight_by_receiver[key])
+        return permits
 
     def _has_full_bodies(self, principal: Principal) -> bool:
         return self._body_bytes_by_principal[principal] >= self._limits.principal_body_bytes_max
@@ -201,26 +213,45 @@ class ConcurrencyLimiter:
     # -- circuit breakers --
 
     def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker], *, now: datetime) -> None:
-        """Replace the breakers of these origins by those read from the store, or written to it."""
-        for origin, breaker in breakers.items():
-            before = self._origin_breakers.pop(origin, CLOSED_BREAKER)
+        """Replace the breakers of these origins, or `ReceiverKey.breaker_key`s, by those read from the store or written."""
+        for key, breaker in breakers.items():
+            before = self._origin_breakers.pop(key, CLOSED_BREAKER)
             if breaker != CLOSED_BREAKER:
-                self._origin_breakers[origin] = breaker  # the last that is dropped
-            elif before.openings:
-                self.backlogs.begin_recovery(origin, now=now)
+                self._origin_breakers[key] = breaker  # the last that is dropped
+            if breaker.openings or before.openings:
+                self.backlogs.follow_breaker(key, is_open=breaker.openings > 0, now=now)
         while len(self._origin_breakers) > FAILED_ORIGINS_MAX:
             del self._origin_breakers[next(iter(self._origin_breakers))]
 
-    def has_failed_origin(self, origin: str) -> bool:
-        """Whether the origin has failed and no attempt has reached it since."""
-        return origin in self._origin_breakers
+    def has_failed_origin(self, key: str) -> bool:
+        """Whether the origin, or the principal there, has failed and no attempt has had a response since."""
+        return key in self._origin_breakers
+
+    def get_probe_turn(self, webhook: Webhook, origin: str) -> tuple[int, int]:
+        """The lowest turn probes the origin: a webhook of the principal with the fewest failures, a healthy one if it has one.
+
+        Each failed probe is one more failure of its principal, so principals take turns.
+        """
+        key = ReceiverKey(webhook.principal, origin)
+        if not self._is_probed(origin) and not self._is_probed(key.breaker_key):
+            return 0, 0
+        failures = self._origin_breakers.get(key.breaker_key, CLOSED_BREAKER).failures
+        return failures, 0 if is_healthy(webhook) else 1 if webhook.failing_since is None else 2
+
+    def _is_probed(self, key: str) -> bool:
+        """Whether one attempt at a time goes there: the breaker is half-open, if it is not open."""
+        breaker = self._origin_breakers.get(key)
+        return breaker is not None and breaker.paused_until is not None
 
     def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
-        return webhook.breaker.state(now) is CircuitState.OPEN or self._is_origin_paused(origin, now)
+        key = ReceiverKey(webhook.principal, origin)
+        return webhook.breaker.state(now) is CircuitState.OPEN or self._is_receiver_paused(key, now)
 
-    def _is_origin_paused(self, origin: str, now: datetime) -> bool:
-        breaker = self._origin_breakers.get(origin)
-        return breaker is not None and breaker.state(now) is CircuitState.OPEN
+    def _is_receiver_paused(self, key: ReceiverKey, now: datetime) -> bool:
+        if not self._origin_breakers:
+            return False
+        breakers = map(self._origin_breakers.get, (key.origin, key.breaker_key))
+        return any(breaker is not None and breaker.state(now) is CircuitState.OPEN for breaker in breakers)
 
     # -- webhooks with due deliveries and without permits --
 
@@ -265,15 +296,17 @@ class ConcurrencyLimiter:
         instant = now.timestamp()
         for webhook_id in [each for each, waiting in self._waiting.items() if waiting.recheck_at <= instant]:
             self.clear_waiting(webhook_id)
-        full = {key for key in self._waiting_by_receiver if self._permits_of_receiver(key) <= 0}  # often all of them
-        paused = {origin for origin in self._waiting_by_origin if self._is_origin_paused(origin, now)}
+        stopped = {
+            key
+            for key in self._waiting_by_receiver  # often all of them
+            if self._permits_of_receiver(key) <= 0 or self._is_receiver_paused(key, now)
+        }
         return {
             webhook_id
             for webhook_id, waiting in self._waiting.items()
             if waiting.is_blocked
             or waiting.paused_until > instant
-            or waiting.receiver_key in full
-            or waiting.receiver_key.origin in paused
+            or waiting.receiver_key in stopped
             or self.available_permits(waiting.webhook, waiting.receiver_key.origin, now=now) == 0
         }
 

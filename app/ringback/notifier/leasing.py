@@ -22,7 +22,7 @@ from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
 from ringback.notifier.follow_ups import FollowUp, FollowUps
 from ringback.notifier.http.target import TargetCache
-from ringback.notifier.permits import Permit
+from ringback.notifier.permits import Permit, ReceiverKey
 from ringback.notifier.unsendable_deliveries import UnsendableDeliveries
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
@@ -176,8 +176,9 @@ class DeliveryLeasing:
             return LeasedBatch([], has_more=False, idle_seconds=await self._read_idle_seconds(tx))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
-        known = await tx.origin_breakers.get_breakers(origins)
-        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known), now=tx.now())
+        keys = origins | {self._get_breaker_key(webhook) for webhook in webhooks.values()}
+        known = await tx.origin_breakers.get_breakers(keys)
+        self._limiter.update_origin_breakers(dict.fromkeys(keys, CLOSED_BREAKER) | dict(known), now=tx.now())
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
         self._follow_outages(tx, sendable)
         rated_elsewhere = await self._follow_shared_rates(tx, sendable)
@@ -222,20 +223,22 @@ class DeliveryLeasing:
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
 
+    def _get_breaker_key(self, webhook: Webhook) -> str:
+        return ReceiverKey(webhook.principal, self._target_cache.get_origin(webhook.url)).breaker_key
+
     def _follow_outages(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
         for webhook in webhooks:
             self._limiter.backlogs.follow_outage(webhook, self._target_cache.get_origin(webhook.url), now=tx.now())
 
     def _take_turns(self, due: Sequence[WebhookId], webhooks: Mapping[WebhookId, Webhook]) -> Sequence[WebhookId]:
-        """Longest due first, but the principals at an origin that has few permits for its backlog take turns."""
-        if self._limiter.backlogs.is_idle:
-            return due
+        """Longest due first, but the principals at an origin that is probed, or has few permits for its backlog, take turns."""
 
-        def get_turn(webhook_id: WebhookId) -> int:
+        def get_turn(webhook_id: WebhookId) -> tuple[int, int, int]:
             webhook = webhooks.get(webhook_id)
             if webhook is None:
-                return 0
-            return self._limiter.backlogs.get_turn(webhook, self._target_cache.get_origin(webhook.url))
+                return 0, 0, 0
+            origin = self._target_cache.get_origin(webhook.url)
+            return (self._limiter.backlogs.get_turn(webhook, origin), *self._limiter.get_probe_turn(webhook, origin))
 
         return sorted(due, key=get_turn)
 

@@ -12,6 +12,17 @@ class ReceiverKey(NamedTuple):
     principal: Principal
     origin: str
 
+    @property
+    def breaker_key(self) -> str:
+        """The key of its circuit breaker. Its principal comes first, so that an erasure finds all of a principal."""
+        return f"{self.principal} {self.origin}"
+
+
+def split_breaker_key(key: str) -> ReceiverKey | None:
+    """The principal and the origin of a `breaker_key`; None for the key of an origin's breaker: the origin, without a space."""
+    principal, _, origin = key.rpartition(" ")
+    return ReceiverKey(Principal(principal), origin) if principal else None
+
 
 class Permit(NamedTuple):
     """Allows one attempt to be in flight."""

@@ -4,7 +4,7 @@ call         its deliveries and those of its own webhooks ─▶ its events beco
 session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it ─▶ its
              portal links
 principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks ─▶ the
-             request hashes of its expired calls ─▶ its turns at upstreams
+             request hashes of its expired calls ─▶ its turns at upstreams and its breakers at origins
 """
 
 import logging
@@ -250,7 +250,7 @@ async def _erase_request_hashes(tx: Transaction, erasure: Erasure, _rows: int) -
 
 
 async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure | None:
-    """Erase where else the principal is named: which upstreams served it."""
+    """Erase where else the principal is named: which upstreams served it, and which origins it failed to reach."""
     return erasure if await tx.erased_rows.delete_turns_and_counts(erasure.principal) else None
 
 

@@ -5,10 +5,12 @@ from collections import Counter
 import httpx
 import pytest
 
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.insight_rows import ALL_UPSTREAMS, HourKey
 from ringback.domain.insights import STARTED, hour_of
 from ringback.domain.principal import ALL_PRINCIPALS, ALL_SCOPES, Principal, Scope
+from ringback.notifier.permits import ReceiverKey
 from ringback.services import erasures
 from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.databases import query_rows
@@ -48,7 +50,7 @@ async def test_an_erased_principal_leaves_nothing_but_tombstones_and_the_end_of_
     assert event["data"]["call_id"] == next_call
 
 
-async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_and_in_no_counts(
+async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_no_breakers_and_no_counts(
     service: ServiceUnderTest, admin: httpx.AsyncClient
 ) -> None:
     """What is left keeps promises: idempotency keys, places in the log. A name may be an address of a person."""
@@ -59,13 +61,16 @@ async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_and_in_no_c
     await service.store.write(lambda tx: tx.call_queue.take_turn("git", name))
     await service.store.write(lambda tx: tx.call_queue.take_turn("github", name))
     await service.store.write(lambda tx: tx.call_queue.take_turn("github", BOB))
+    for principal in (name, BOB):
+        key = ReceiverKey(principal, "https://agent.example").breaker_key
+        await service.store.write(lambda tx, key=key: tx.origin_breakers.save_breaker(key, CircuitBreaker(failures=1)))
 
     erased = await admin.delete(f"/v1/principals/{name}")
 
     assert erased.json()["state"] == "finished"
     kept = frozenset({"audit_entries", "audit_counts", "erasures", "log_heads", "tombstones"})
     assert find_private_text(service, text=name, but_for=kept) == []
-    assert "turns" in find_private_text(service, text=BOB)
+    assert {"turns", "origins"} <= set(find_private_text(service, text=BOB))
 
 
 async def test_an_erased_principal_leaves_no_request_hash_of_calls_that_had_expired(

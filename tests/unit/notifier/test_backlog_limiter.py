@@ -18,8 +18,9 @@ from ringback.notifier.backlog_limiter import (
 )
 from ringback.notifier.origin_rates import WINDOW_SECONDS, OriginRates
 from ringback.notifier.permits import Permit, ReceiverKey
-from tests.support.builders import make_verified_webhook
+from tests.support.builders import make_verified_webhook, make_webhook
 from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
 
 HERE, THERE = "https://here.example", "https://there.example"
 OPEN = CircuitBreaker(failures=5, openings=1, paused_until=START)
@@ -200,6 +201,23 @@ def test_a_webhook_that_failed_alone_is_limited_alone(backlog: Backlog) -> None:
 
     assert (backlog.permits(20), neighbour.permits(20)) == (1, MANY)
     assert backlog.send(20, 0.05) == FLOOR_PER_SECOND
+
+
+@pytest.mark.parametrize("is_other_delivered", [True, False])
+def test_a_principal_that_failed_while_others_were_delivered_slows_nobody_at_the_origin(
+    *, is_other_delivered: bool
+) -> None:
+    limiter, key = BacklogLimiter(), ReceiverKey(ALICE, HERE).breaker_key
+    limiter.follow_breaker(key, is_open=True, now=START)
+    later = START + timedelta(seconds=15)
+    if is_other_delivered:
+        permit = Permit(make_webhook().id, ReceiverKey(BOB, HERE))
+        limiter.consume_permit(permit, now=later)
+        limiter.note_response(permit, is_success=True, now=later)
+
+    limiter.follow_breaker(key, is_open=False, now=later)
+
+    assert limiter.is_idle is is_other_delivered
 
 
 def test_the_webhooks_of_one_origin_that_recover_one_after_another_do_not_begin_anew_each_time(

@@ -1,5 +1,6 @@
 """Which webhooks have permits now, and which wait for one."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,9 +15,10 @@ from ringback.notifier.concurrency_limiter import (
     ConcurrencyLimiter,
     ConcurrencyLimits,
 )
+from ringback.notifier.permits import ReceiverKey
 from tests.support.builders import make_verified_webhook, make_webhook
 from tests.support.clock import START
-from tests.support.examples import ALICE
+from tests.support.examples import ALICE, BOB
 
 HERE, THERE = "https://here.example", "https://there.example"
 LATER = START + timedelta(seconds=15)
@@ -115,6 +117,50 @@ def test_an_origins_breaker_speaks_for_every_webhook_there(limiter: ConcurrencyL
         "its backlog begins with one at a time"
     )
     assert available_permits(limiter, make_verified_webhook(), THERE) == 4
+
+
+def test_a_principals_breaker_at_an_origin_stops_its_webhooks_there_and_nobody_elses(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    bobs = make_verified_webhook(principal=BOB)
+    limiter.update_origin_breakers({ReceiverKey(ALICE, HERE).breaker_key: OPEN}, now=START)
+
+    assert (
+        available_permits(limiter, make_verified_webhook()),
+        available_permits(limiter, make_verified_webhook(), THERE),
+        available_permits(limiter, bobs),
+    ) == (0, 4, 4)
+    limiter.acquire_permit(make_verified_webhook(), HERE, now=LATER)
+    assert limiter.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, "one probe is on its way"
+    assert limiter.available_permits(bobs, HERE, now=LATER) == 4
+
+
+def test_an_origin_is_probed_by_the_principal_with_the_fewest_failures_and_with_a_healthy_webhook(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    healthy, new, failing = make_verified_webhook(), make_webhook(), make_webhook(failing_since=START)
+    bobs = make_webhook(principal=BOB, failing_since=START)
+    assert limiter.get_probe_turn(failing, HERE) == limiter.get_probe_turn(bobs, HERE)
+
+    limiter.update_origin_breakers(
+        {HERE: OPEN, ReceiverKey(ALICE, HERE).breaker_key: CircuitBreaker(failures=1)}, now=START
+    )
+
+    probes = sorted([failing, new, healthy, bobs], key=lambda each: limiter.get_probe_turn(each, HERE))
+    assert probes == [bobs, healthy, new, failing]
+
+
+def test_attempts_that_hang_after_one_principals_outage_leave_the_others_of_the_origin_their_permits(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    alices, bobs = make_webhook(breaker=OPEN, failing_since=START), make_verified_webhook(principal=BOB)
+    limiter.backlogs.follow_outage(alices, HERE, now=START)
+    limiter.backlogs.follow_outage(replace(alices, breaker=CLOSED_BREAKER), HERE, now=LATER)
+
+    limiter.acquire_permit(make_webhook(), HERE, now=LATER)
+
+    assert limiter.available_permits(make_webhook(), HERE, now=LATER) == 0
+    assert limiter.available_permits(bobs, HERE, now=LATER) == 1
 
 
 def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(

@@ -3,13 +3,15 @@
     redeliver, replay, enable, resume, verify, test, a new URL or secret
         │
         ├─ the webhook's breaker        half-open: one attempt probes the receiver
-        ├─ its origin's breaker         half-open, once in `REQUESTED_PROBE_SPACING_SECONDS` for all who share the origin
+        ├─ its principal's breaker there, half-open, once in `REQUESTED_PROBE_SPACING_SECONDS` for all who share it
+        │  and its origin's breaker
         └─ deliveries of later attempts due now, in the order of the log
 
-A success closes both breakers, and the other deliveries follow (`notifier.backlog_limiter`). A failure opens them again, so the
+A success closes all three, and the other deliveries follow (`notifier.backlog_limiter`). A failure opens them again, so the
 receiver gets one attempt for each request.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -25,6 +27,7 @@ from ringback.domain.webhook_health import HELD_DELIVERIES_MAX, RELEASE_BATCH_SI
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.concurrency_limiter import accepts_attempts
 from ringback.notifier.http.target import TargetCache, TargetPolicy
+from ringback.notifier.permits import ReceiverKey
 from ringback.services.limits.pacing import BatchPace
 
 DUE_NOW_MAX: Final = HELD_DELIVERIES_MAX
@@ -59,7 +62,8 @@ class AttemptScheduler:
             webhook = await self._half_open(tx, webhook)
             await tx.webhook_deliveries.make_due(webhook.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
             await _release_probe(tx, webhook)
-            await tx.origin_breakers.request_probe(self._target_cache.get_origin(webhook.url), now=tx.now())
+            for key in self._list_breaker_keys(webhook):
+                await tx.origin_breakers.request_probe(key, now=tx.now())
             tx.notify(DELIVERY_DUE_TOPIC, webhook_due_topic(webhook.id))
         return await self.describe(tx, webhook)
 
@@ -131,15 +135,22 @@ class AttemptScheduler:
         )
 
     async def find_pause_end(self, tx: Transaction, webhook: Webhook) -> datetime | None:
-        """Until when an open breaker stops all attempts: the webhook's own, or its origin's. None if neither is open."""
-        origin = self._target_cache.get_origin(webhook.url)
-        origin_breaker = (await tx.origin_breakers.get_breakers([origin])).get(origin)
+        """Until when an open breaker stops all attempts: its own, its principal's at the origin, or the origin's.
+
+        None if none is open.
+        """
+        breakers = await tx.origin_breakers.get_breakers(self._list_breaker_keys(webhook))
         pauses = [
             breaker.paused_until
-            for breaker in (webhook.breaker, origin_breaker)
-            if breaker is not None and breaker.state(tx.now()) is CircuitState.OPEN
+            for breaker in (webhook.breaker, *breakers.values())
+            if breaker.state(tx.now()) is CircuitState.OPEN
         ]
         return max(filter(None, pauses), default=None)
+
+    def _list_breaker_keys(self, webhook: Webhook) -> Sequence[str]:
+        """Those of the origin and of the webhook's principal there, in the order in which they are locked."""
+        origin = self._target_cache.get_origin(webhook.url)
+        return sorted([origin, ReceiverKey(webhook.principal, origin).breaker_key])
 
     async def _half_open(self, tx: Transaction, webhook: Webhook) -> Webhook:
         breaker = half_opened(webhook.breaker, now=tx.now())

@@ -30,7 +30,7 @@ _IDENTITY_STATEMENTS: Final = (
     "forget_logged_in_by",
     "delete_hours",
 )
-_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_call_counts", "delete_subscription_counts")
+_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_breakers", "delete_call_counts", "delete_subscription_counts")
 
 
 class SqlErasures(SqlRows, noun="erasures"):

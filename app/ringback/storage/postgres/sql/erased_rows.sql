@@ -131,6 +131,10 @@ WITH RECURSIVE upstreams (upstream) AS (
 )
 DELETE FROM turns WHERE upstream = ANY(ARRAY(SELECT upstreams.upstream FROM upstreams)) AND principal = :principal;
 
+-- Of a principal at origins: the name, a space and the origin. '!' comes next after a space.
+-- name: delete_breakers
+DELETE FROM origins WHERE origin > :principal || ' ' AND origin < :principal || '!';
+
 -- The sums of a principal without rows are 0, though its parts may not be.
 -- name: delete_call_counts
 WITH parts AS MATERIALIZED (SELECT * FROM call_counts WHERE principal = :principal ORDER BY part FOR UPDATE)

@@ -125,6 +125,10 @@ DELETE FROM turns WHERE principal = :principal AND upstream IN (
     SELECT upstream FROM upstreams WHERE upstream IS NOT NULL
 );
 
+-- Of a principal at origins: the name, a space and the origin. '!' comes next after a space.
+-- name: delete_breakers
+DELETE FROM origins WHERE origin > :principal || ' ' AND origin < :principal || '!';
+
 -- name: delete_call_counts
 DELETE FROM call_counts WHERE principal = :principal AND calls = 0;
 
