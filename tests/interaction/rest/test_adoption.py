@@ -146,6 +146,22 @@ async def test_the_task_of_an_erased_call_is_adopted_again_by_its_own_principal_
     assert again.call.id != adopted.call.id
 
 
+async def test_an_adopted_task_is_not_polled_at_another_server(tmp_path: Path) -> None:
+    new = TaskUpstream()
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
+        adopted = await alice.adopt("stage", task.id)
+    start_upstream_task(new).complete_task("the result of another principal")
+    async with (
+        serving(new.app()) as server,
+        running_application(tmp_path, make_http_config(server.url)) as ringback,
+    ):
+        call = await (await make_adopter_client(ringback, "alice")).wait(
+            adopted.call.id, timeout_seconds=WAIT_SECONDS
+        )
+    assert (call.outcome, new.requests) == ("unknown", [])
+
+
 async def test_a_task_whose_status_is_none_of_mcp_is_not_adopted(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (upstream, ringback):
         alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
