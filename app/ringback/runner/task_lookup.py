@@ -1,7 +1,7 @@
 """Looks up a task of an upstream, and makes the handle with which its driver continues it. Task adoption uses this."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -42,8 +42,8 @@ class TaskConnections(Protocol):
         """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
         ...
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        """The owner of the connection that this principal uses."""
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        """As in `services.calls.adoption.TaskLookup`."""
         ...
 
     def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[TaskConnection]:
@@ -57,8 +57,8 @@ class UpstreamTaskLookup:
     def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        return self._connections.get_owner(upstream, principal)
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        return self._connections.list_shared_names(upstream, server_fingerprint)
 
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
