@@ -22,9 +22,7 @@ from ringback.domain.errors import CallEnded, NotFound
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
-from ringback.domain.principal import Principal
 from ringback.domain.retry import DAY
-from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
@@ -181,8 +179,8 @@ async def test_a_shared_task_is_adopted_by_the_principal_whose_unit_commits_firs
     nodes: Nodes, *, has_accounts: bool
 ) -> None:
     class Tasks:
-        def get_owner(self, _upstream: str, principal: Principal) -> Principal:
-            return principal if has_accounts else SHARED_OWNER
+        def list_shared_names(self, upstream: str, _server: str | None) -> list[str]:
+            return [] if has_accounts else sorted({upstream, "other-name"})
 
         async def find_task(self, _upstream: str, task_id: str, **_: Any) -> Handle:
             return Handle(driver="task", data={"task_id": task_id})

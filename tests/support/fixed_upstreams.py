@@ -1,6 +1,6 @@
 """Fake upstreams with fixed tools and configuration, and without tasks, for tests without calls."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from ringback.domain.principal import Principal
@@ -102,9 +102,9 @@ class NoUpstreamConnections:
 class NoUpstreamTasks:
     """Upstreams that have no tasks."""
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        del upstream, principal
-        return SHARED_OWNER
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        del server_fingerprint
+        return [upstream]
 
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None

@@ -28,6 +28,9 @@ class RecordingCallContext:
         """Set when input was requested."""
         self._answered = asyncio.Event()
 
+    def enter_server(self, fingerprint: str | None) -> None:
+        pass
+
     async def report_progress(self, progress: Progress) -> None:
         self.progress_reports.append(progress)
         await self._on_progress(progress)

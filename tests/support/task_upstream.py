@@ -92,6 +92,9 @@ class TaskUpstream:
         self.tools_may_respond = asyncio.Event()
         """tools/call responds only while it is set."""
         self.tools_may_respond.set()
+        self.questions_may_go = asyncio.Event()
+        """A question is asked only while it is set."""
+        self.questions_may_go.set()
         self.on_retry: Callable[[], Any] = lambda: None
         """Called in each round after the first; raises to reject it."""
         self._listening = listening
@@ -150,6 +153,7 @@ class TaskUpstream:
             self.on_retry()
         match params.name:
             case "confirm" if state["round"] < self._rounds:
+                await self.questions_may_go.wait()
                 return _input_required_result(state["round"] + 1)
             case "confirm_then_work" if state["round"] < 1:
                 return _input_required_result(1)

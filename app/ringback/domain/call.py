@@ -114,6 +114,9 @@ class Handle:
 
     driver: str
     data: Mapping[str, Any] = field(repr=False)
+    server_fingerprint: str | None = field(default=None, compare=False)
+    """Of the server that made the data (`upstreams.server_fingerprints`): no other one gets them. None in handles that are not
+    stored yet, in those of older versions, and in those of reported calls."""
 
     def __post_init__(self) -> None:
         if len(jsontext.dumps(self.data)) > HANDLE_BYTES_MAX:
@@ -318,7 +321,7 @@ def _keep_task_id(handle: Handle | None) -> Handle | None:
     """The handle of an ended call keeps its task id, so that the task cannot be adopted a second time."""
     if handle is None or handle.task_id is None:
         return None
-    return Handle(driver=handle.driver, data={"task_id": handle.task_id})
+    return replace(handle, data={"task_id": handle.task_id})
 
 
 def _check_status(call: Call, status: CallStatus) -> None:

@@ -25,6 +25,7 @@ class CallSessionProvider(Protocol):
     def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
         """A live session for the call. Waits for the upstream; raises `UpstreamUnreachable` when the wait is over.
 
-        Raises `UpstreamLoginRequired` at once if the upstream opens no session without a login.
+        Raises `UpstreamLoginRequired` at once if the upstream opens no session without a login, and `ServerChanged` if the call
+        has a handle of another server than the upstream's present one.
         """
         ...

@@ -49,7 +49,7 @@ from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
-from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
+from ringback.upstreams.errors import ServerChanged, UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -235,6 +235,8 @@ class CallExecution:
             try:
                 async with self._sessions.open_call_session(self.call) as session:
                     return await self._run_driver(session)
+            except ServerChanged as problem:
+                return failed_completion(CallOutcome.UNKNOWN, str(problem))
             except (LoginRequired, UpstreamLoginRequired) as problem:
                 return RefusedForLogin(problem.tokens_version)
             except (UpstreamUnreachable, RequestNotSent):

@@ -105,8 +105,12 @@ class LeasedCall:
         self._dispatch_record = LeasedDispatchRecord(self)
         self.sent_round: Handle | None = None
         """The handle that `save_handle(None)` removed: a round of the call is sent that continues from it."""
+        self._server_fingerprint: str | None = None
 
     # -- for drivers: `CallContext` --
+
+    def enter_server(self, fingerprint: str | None) -> None:
+        self._server_fingerprint = fingerprint
 
     async def report_progress(self, progress: Progress) -> None:
         self._notification_hub.publish_progress(self.call.id, progress)
@@ -119,7 +123,7 @@ class LeasedCall:
 
         async def write_handle(tx: Transaction) -> Call:
             leased = await self._read_leased(tx)
-            updated = replace(leased, handle=handle, updated_at=tx.now())
+            updated = replace(leased, handle=self._mark_handle(handle), updated_at=tx.now())
             await tx.calls.update(updated, CallChange.HANDLE, expected=leased.status, lease_token=self._lease_token)
             if is_accepted:
                 await note_login_accepted(tx, leased)
@@ -132,6 +136,9 @@ class LeasedCall:
             self.has_handle.set()
         else:
             self.has_handle.clear()
+
+    def _mark_handle(self, handle: Handle | None) -> Handle | None:
+        return None if handle is None else replace(handle, server_fingerprint=self._server_fingerprint)
 
     async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
         if not requests and not self.call.input_requests:
@@ -365,7 +372,8 @@ class LeasedCall:
         call = await self._read_leased(tx)
         if call.cancel_requested:
             return await self._write_completion(tx, CANCELLED_COMPLETION)
-        with_handle = replace(self._with_latest_progress(call), handle=parked.handle, input_responses={})
+        handle = self._mark_handle(parked.handle)
+        with_handle = replace(self._with_latest_progress(call), handle=handle, input_responses={})
         asking = inputs.request_input(with_handle, parked.input_requests, now=tx.now())
         updated = enter_phase(asking, CallPhase.PARKED, now=tx.now())
         await self._recorder.record_input_requests(tx, call, updated, lease_token=self._lease_token)

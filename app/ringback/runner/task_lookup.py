@@ -1,8 +1,9 @@
 """Looks up a task of an upstream, and makes the handle with which its driver continues it. Task adoption uses this."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from mcp_types import METHOD_NOT_FOUND
@@ -23,6 +24,15 @@ LOOKUP_TIMEOUT_SECONDS: Final = 10.0
 _TASK_STATUSES: Final = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
 
 
+class TaskConnection(SessionSource, Protocol):
+    """The connection on which a task is looked up."""
+
+    @property
+    def server_fingerprint(self) -> str:
+        """Of the server that knows the task."""
+        ...
+
+
 class TaskConnections(Protocol):
     """Where tasks are looked up."""
 
@@ -32,11 +42,11 @@ class TaskConnections(Protocol):
         """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
         ...
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        """The owner of the connection that this principal uses."""
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        """As in `services.calls.adoption.TaskLookup`."""
         ...
 
-    def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[SessionSource]:
+    def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[TaskConnection]:
         """The connection that this principal uses. Raises `UpstreamUnreachable`."""
         ...
 
@@ -47,8 +57,8 @@ class UpstreamTaskLookup:
     def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        return self._connections.get_owner(upstream, principal)
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        return self._connections.list_shared_names(upstream, server_fingerprint)
 
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
@@ -59,9 +69,9 @@ class UpstreamTaskLookup:
         try:
             with self._connections.use_connection(upstream, principal) as connection:
                 async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                    return await _find_in_session(
-                        CallSession(connection, await connection.get_shared_session(), is_dedicated=False), task_id
-                    )
+                    session = CallSession(connection, await connection.get_shared_session(), is_dedicated=False)
+                    handle = await _find_in_session(session, task_id)
+                    return handle and replace(handle, server_fingerprint=connection.server_fingerprint)
         except (UpstreamLoginRequired, LoginRequired):
             raise SignInRequired(
                 f"Upstream '{upstream}' requires a login before it reports its tasks. Nothing was adopted. See where to sign "

@@ -1,6 +1,6 @@
 """The codec of every record that a store keeps, for the column types of one database."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
@@ -97,15 +97,24 @@ def _make_call_codec(
         types,
         columns={
             "progress": json.storing(progress_data, lambda values: Progress(**values)),
-            "handle": json.storing(
-                lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
-            ),
+            "handle": json.storing(_encode_handle, _decode_handle),
             "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
             "input_responses": json.storing(dict, dict, empty_is_null=True),
         },
         sealed=sealed,
         stored_elsewhere=stored_elsewhere,
     )
+
+
+def _encode_handle(handle: Handle) -> list[Any]:
+    """The fingerprint is left out if there is none: older versions stored, and still read, the first two elements."""
+    fingerprint = [] if handle.server_fingerprint is None else [handle.server_fingerprint]
+    return [handle.driver, handle.data, *fingerprint]
+
+
+def _decode_handle(elements: Sequence[Any]) -> Handle:
+    driver, data, *fingerprint = elements
+    return Handle(driver=driver, data=data, server_fingerprint=fingerprint[0] if fingerprint else None)
 
 
 def _make_login_codec(types: ColumnTypes) -> RowCodec[UpstreamLogin]:

@@ -34,6 +34,7 @@
 
     upstream_spans  the span of each request, and its context on the way upstream
     dispatch_records  records that a tools/call waits before it goes out, or was refused for its token
+    server_fingerprints  which server a name stands for: handles of calls go to no other one
     session_ports   what drivers see of a session
     errors          why a request or a connection failed; `connection_problems` names causes for users,
                     `connection_status` has the state of one connection

@@ -92,6 +92,8 @@ class CallSession:
         self._session = session
         self._is_dedicated = is_dedicated
         self._owner = owner
+        self.server_fingerprint: str | None = None
+        """None if the session serves no call."""
         self.log_messages: CallLogMessages | None = None
         """Forwards log messages; None if the session serves no call."""
 

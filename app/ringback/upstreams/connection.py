@@ -47,6 +47,7 @@ from ringback.upstreams.handshake_order import HandshakeOrder, get_later_probe
 from ringback.upstreams.login_gate import LoginGate
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.running_calls import RunningCalls
+from ringback.upstreams.server_fingerprints import make_server_fingerprint, require_same_server
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import PredictDriverName
 from ringback.upstreams.session_selection import SessionSelection
@@ -95,6 +96,7 @@ class UpstreamConnection:
         on_login_change: Callable[["UpstreamConnection"], None],
     ) -> None:
         self.config = config
+        self.server_fingerprint = make_server_fingerprint(config)
         self.owner = owner
         self.catalog_cache = caches.common
         """The last known profile and lists of the upstream. This connection updates them."""
@@ -175,11 +177,16 @@ class UpstreamConnection:
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
-        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
+        """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`.
+
+        Raises `ServerChanged` at once if the call has a handle of another server.
+        """
+        require_same_server(call, self.server_fingerprint)
         shared = await self.get_shared_session(started_here=False)
         with self._running_calls.track_call(call) as running:
             async with AsyncExitStack() as stack:
                 running.session = await self._session_selection.enter_session(call, shared, stack)
+                running.session.server_fingerprint = self.server_fingerprint
                 yield running.session
 
     def track_request(self, timeout_seconds: float) -> AbstractContextManager[None]:

@@ -47,6 +47,16 @@ class ConnectionDirectory:
         """The owner of the connection that this principal uses."""
         return principal if upstream in self.owned else SHARED_OWNER
 
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        """The upstream and all other names of the server at which principals share credentials, in alphabetical order.
+
+        Empty if each principal has credentials of its own at the upstream.
+        """
+        if upstream in self.owned:
+            return []
+        others = (name for name, each in self.shared.items() if each.server_fingerprint == server_fingerprint)
+        return sorted({upstream, *others})
+
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         """The defaults if there is no such upstream."""
         if (connection := self.shared.get(upstream)) is not None:

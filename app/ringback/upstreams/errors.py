@@ -3,6 +3,7 @@
 UpstreamUnreachable          no session became available within the connect timeout
 ├── UpstreamNotConfigured    the configuration does not name the upstream (any more)
 ├── ConnectionReplaced       the configuration replaced the connection while the request waited
+├── ServerChanged            the name has another server now than the one that a call's handle belongs to
 └── UpstreamLoginRequired    the upstream opens a session only after a login
 """
 
@@ -17,6 +18,10 @@ class UpstreamNotConfigured(UpstreamUnreachable):
 
 class ConnectionReplaced(UpstreamUnreachable):
     """The configuration replaced this connection by another one, or removed its upstream."""
+
+
+class ServerChanged(UpstreamUnreachable):
+    """The upstream has another server now than the one that the call's handle belongs to. The call cannot go on."""
 
 
 class UpstreamLoginRequired(UpstreamUnreachable):

@@ -86,6 +86,11 @@ class CallSessionPort(Protocol):
     @property
     def protocol(self) -> NegotiatedProtocol: ...
 
+    @property
+    def server_fingerprint(self) -> str | None:
+        """Of the server that the requests go to; handles that are saved in this session belong to it."""
+        ...
+
     def get_tool(self, name: str) -> ToolInfo | None:
         """The tool as the upstream listed it; None if it did not."""
         ...

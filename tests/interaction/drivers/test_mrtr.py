@@ -20,19 +20,21 @@ from tests.support.calls import answer_call, make_call_to, request_cancel, wait_
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
-from tests.support.upstreams import make_http_config, open_upstreams, serving, wait_for_state
+from tests.support.upstreams import HttpServer, make_http_config, open_upstreams, serving, wait_for_state
 
 DECLINED_ANSWER: dict[str, Any] = {"action": "decline"}
 
 
 @asynccontextmanager
 async def running_runner(engine: Engine, stage: TaskUpstream, *calls: Call) -> AsyncGenerator[UpstreamRegistry]:
+    async with serving(stage.app()) as server, running_process(engine, server, *calls) as upstreams:
+        yield upstreams
+
+
+@asynccontextmanager
+async def running_process(engine: Engine, server: HttpServer, *calls: Call) -> AsyncGenerator[UpstreamRegistry]:
     await engine.insert_calls(*calls)
-    async with (
-        serving(stage.app()) as server,
-        open_upstreams(make_http_config(server.url)) as upstreams,
-        engine.running_runner(upstreams),
-    ):
+    async with open_upstreams(make_http_config(server.url)) as upstreams, engine.running_runner(upstreams):
         yield upstreams
 
 
@@ -68,13 +70,14 @@ async def test_an_input_request_parks_the_call_sends_a_callback_and_holds_no_con
 async def test_a_call_is_answered_hours_and_restarts_later(engine: Engine, clock: OffsetClock) -> None:
     stage, call = TaskUpstream(), make_call_to(engine, "confirm", deadline_in=86_400)
 
-    async with running_runner(engine, stage, call):
-        await wait_for_input_request(engine, call)
-    clock.advance(8 * 3600)
-    await engine.run_recovery()
-    answered = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
-    async with running_runner(engine, stage):
-        (ended,) = await engine.wait_until_final(call)
+    async with serving(stage.app()) as server:
+        async with running_process(engine, server, call):
+            await wait_for_input_request(engine, call)
+        clock.advance(8 * 3600)
+        await engine.run_recovery()
+        answered = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        async with running_process(engine, server):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (answered.call.phase, answered.call.status) == (CallPhase.QUEUED, CallStatus.WORKING)
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
@@ -210,11 +213,12 @@ async def test_a_round_that_was_cut_off_is_sent_again_only_if_the_call_may_run_t
 ) -> None:
     stage, call = TaskUpstream(), make_call_to(engine, "confirm", rerun_allowed=rerun_allowed)
 
-    async with running_runner(engine, stage, call):
-        await wait_for_input_request(engine, call)
-    stage.tools_may_respond.clear()
-    await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+    await engine.insert_calls(call)
     async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        async with engine.running_runner(upstreams):
+            await wait_for_input_request(engine, call)
+        stage.tools_may_respond.clear()
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
         async with engine.running_runner(upstreams, drain_seconds=0.0):
             await stage.wait_until(lambda: stage.side_effects == ["confirm"])
         stage.tools_may_respond.set()

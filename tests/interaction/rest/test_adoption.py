@@ -127,6 +127,48 @@ async def test_a_foreign_task_gets_the_error_of_an_unknown_one(tmp_path: Path, *
     assert seen == []
 
 
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("state", ["running", "ended", "erased"])
+async def test_a_foreign_task_is_not_adopted_through_another_name_of_its_server(tmp_path: Path, *, state: str) -> None:
+    upstream = TaskUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        running_application(
+            tmp_path, *(make_http_config(server.url, name=name) for name in ("stage", "same"))
+        ) as ringback,
+    ):
+        alice, bob = [await make_adopter_client(ringback, name) for name in ("alice", "bob")]
+        task = start_upstream_task(upstream)
+        adopted = await alice.adopt("stage", task.id)
+        if state != "running":
+            task.complete_task("private")
+            await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
+        if state == "erased":
+            await alice.erase_call(adopted.call.id)
+        with pytest.raises(NotFound) as refused:
+            await bob.adopt("same", task.id)
+        own = await alice.adopt("same", task.id)
+
+    assert str(refused.value) == "This upstream has no task of yours with this id."
+    assert own.call.upstream == "same"
+
+
+async def test_another_server_may_have_a_task_of_the_same_id(tmp_path: Path) -> None:
+    one, two = TaskUpstream(), TaskUpstream()
+    async with (
+        serving(one.app()) as first,
+        serving(two.app()) as second,
+        running_application(
+            tmp_path, make_http_config(first.url), make_http_config(second.url, name="other")
+        ) as ringback,
+    ):
+        alice, bob = [await make_adopter_client(ringback, name) for name in ("alice", "bob")]
+        await alice.adopt("stage", start_upstream_task(one).id)
+        adopted = await bob.adopt("other", start_upstream_task(two).id)
+
+    assert (adopted.call.upstream, adopted.call.status) == ("other", "working")
+
+
 async def test_the_task_of_an_erased_call_is_adopted_again_by_its_own_principal_only(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (upstream, ringback):
         alice, bob = [await make_adopter_client(ringback, name) for name in ("alice", "bob")]
@@ -144,6 +186,20 @@ async def test_the_task_of_an_erased_call_is_adopted_again_by_its_own_principal_
 
     assert str(refused.value) == str(unknown.value)
     assert again.call.id != adopted.call.id
+
+
+async def test_an_adopted_task_is_not_polled_at_another_server(tmp_path: Path) -> None:
+    new = TaskUpstream()
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
+        adopted = await alice.adopt("stage", task.id)
+    start_upstream_task(new).complete_task("the result of another principal")
+    async with (
+        serving(new.app()) as server,
+        running_application(tmp_path, make_http_config(server.url)) as ringback,
+    ):
+        call = await (await make_adopter_client(ringback, "alice")).wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
+    assert (call.outcome, new.requests) == ("unknown", [])
 
 
 async def test_a_task_whose_status_is_none_of_mcp_is_not_adopted(tmp_path: Path) -> None:

@@ -106,13 +106,13 @@ async def test_queued_calls_of_a_removed_upstream_wait_until_it_is_configured_ag
 @pytest.mark.requirement("R28")
 async def test_a_call_with_a_handle_is_resumed_by_a_service_with_another_configuration(tmp_path: Path) -> None:
     stage, file = TaskUpstream(), ConfigFile(tmp_path / "mcp.json")
-    async with serving(stage.app()) as before, serving(stage.app()) as after:
-        file.write(stage=before.url)
+    async with serving(stage.app()) as server:
+        file.write(stage=server.url)
         async with running_with_file(file, tmp_path) as ringback:
             alice = await make_operator_client(ringback)
             call = (await alice.start_call("stage", "work", {})).call
             await asyncio.wait_for(stage.wait_for_task(1), WAIT_SECONDS)
-            file.write(stage=after.url)
+            file.write(stage=f"{server.url}?key=rotated")
             await alice.reload_upstreams()
         (await stage.wait_for_task(1)).complete_task("done")
         async with running_with_file(file, tmp_path) as ringback:

@@ -29,6 +29,10 @@ class CallContext(Protocol):
         """The call as this context last wrote or read it."""
         ...
 
+    def enter_server(self, fingerprint: str | None) -> None:
+        """Handles that are saved from now on belong to the server with this fingerprint."""
+        ...
+
     async def report_progress(self, progress: Progress) -> None:
         """Publish progress. The newest is stored at an interval; this never fails."""
         ...
@@ -107,6 +111,7 @@ class BoundDriver:
     driver: Driver
 
     async def run_call(self, context: CallContext) -> CallCompletion | ParkedCall:
+        context.enter_server(self.session.server_fingerprint)
         return await self.driver.run_call(self.session, context)
 
     async def cancel_call(self, call: Call) -> CallCompletion | None:

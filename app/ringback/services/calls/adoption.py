@@ -2,10 +2,12 @@
 
 If all principals share Ringback's credentials for an upstream, a client who knows a task's id could read another principal's
 task. Therefore a task that a call of another principal follows, or has followed, is not adopted: the response is the same as
-for an unknown task. Expired and erased calls count until their tombstones are removed. With credentials for each principal,
-each has an account of its own, which may have equal task ids.
+for an unknown task. If the configuration has several names for the server, calls at each of them count. Expired and erased
+calls count until their tombstones are removed. With credentials for each principal, each has an account of its own, which may
+have equal task ids.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,7 +17,6 @@ from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.services.access.api_keys import require_held_key
 from ringback.services.calls.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.lifecycle import Lifecycle
@@ -40,8 +41,11 @@ class TaskLookup(Protocol):
         """
         ...
 
-    def get_owner(self, upstream: str, principal: Principal) -> Principal:
-        """The owner of the tasks that this principal sees: `SHARED_OWNER`, or the principal itself."""
+    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+        """The upstream and all other names of the server at which principals share an account, in alphabetical order.
+
+        Empty if each principal has an account of its own at the upstream.
+        """
         ...
 
 
@@ -101,16 +105,12 @@ class TaskAdoption:
         *,
         callback: BuiltWebhook | None,
     ) -> StartedCall:
-        shares_tasks = self._tasks.get_owner(request.upstream, caller.principal) == SHARED_OWNER
-        task_hash = hash_task(request.upstream, request.task_id)
-        existing = await tx.call_queue.find_by_task(
-            request.upstream, request.task_id, principal=None if shares_tasks else caller.principal, lock=True
-        )
-        if existing is not None and existing.principal == caller.principal:
+        names = self._tasks.list_shared_names(request.upstream, None if handle is None else handle.server_fingerprint)
+        existing, is_foreign = await _find_followers(tx, caller.principal, request, names)
+        if existing is not None:
             _require_same_request(existing, request)
             return await self._new_calls.build_known_call(tx, existing, request)
-        is_foreign = shares_tasks and await tx.tombstones.has_task_of_another(task_hash, caller.principal)
-        if existing is not None or handle is None or is_foreign:
+        if handle is None or is_foreign:
             raise NotFound("This upstream has no task of yours with this id.")
         await require_held_key(tx, caller)
         now = tx.now()
@@ -131,6 +131,25 @@ class TaskAdoption:
         await tx.calls.insert(call)
         tx.notify(CALL_QUEUED_TOPIC)
         return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
+
+
+async def _find_followers(
+    tx: Transaction, principal: Principal, request: AdoptTaskRequest, names: Sequence[str]
+) -> tuple[Call | None, bool]:
+    """The principal's own call of this task at the upstream, and whether a call of another principal follows or followed it.
+
+    `names` are those of `list_shared_names`; units lock the task in their order.
+    """
+    upstream, task_id = request.upstream, request.task_id
+    if not names:
+        return await tx.call_queue.find_by_task(upstream, task_id, principal=principal, lock=True), False
+    found = {name: await tx.call_queue.find_by_task(name, task_id, lock=True) for name in names}
+    if (own := found[upstream]) is not None and own.principal == principal:
+        return own, False
+    is_foreign = any(each is not None and each.principal != principal for each in found.values())
+    for name in names:
+        is_foreign = is_foreign or await tx.tombstones.has_task_of_another(hash_task(name, task_id), principal)
+    return None, is_foreign
 
 
 def _require_same_request(call: Call, request: AdoptTaskRequest) -> None:

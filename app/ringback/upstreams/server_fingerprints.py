@@ -1,0 +1,62 @@
+"""Which server an upstream's name stands for, as a fingerprint that is stored with each handle of a call.
+
+    config ──▶ fingerprint ──saved with the handle──▶ … another process, or another configuration … ──▶ compared before its use
+
+A name can get another server by a change of the configuration. What a handle contains (a task id, a session id, a requestState)
+is for the server that made it, so a call goes on only where the fingerprint is the same. It contains no secret:
+
+    http     scheme, host, port and path of the URL, without user and query, because keys in them are rotated
+    stdio    the command and its arguments, without the environment
+
+`localhost`, 127.0.0.1 and ::1 count as one host. A handle without a fingerprint is of an older version, and goes on.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from ringback.domain import jsontext
+from ringback.domain.call import Call
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from ringback.upstreams.errors import ServerChanged
+
+_DIGEST_LENGTH: Final = 16
+"""64 bits: names are compared with their own earlier servers only."""
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_CHANGES: Final = {
+    str(UpstreamTransport.HTTP): "its URL has changed",
+    str(UpstreamTransport.STDIO): "its command or the arguments of the command have changed",
+}
+
+
+def make_server_fingerprint(config: UpstreamConfig) -> str:
+    """The transport and a digest, such as `http:0f3a…`. A digest, because some URLs have a key in their path."""
+    is_child = config.transport is UpstreamTransport.STDIO
+    server = [config.command, *config.args] if is_child else _split_address(config.url)
+    return f"{config.transport}:{jsontext.sha256(jsontext.dumps(server))[:_DIGEST_LENGTH]}"
+
+
+def _split_address(url: str) -> list[str | int | None]:
+    """What does not depend on how the URL is written."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").removesuffix(".")
+    return [
+        parts.scheme,
+        "localhost" if host in _LOOPBACK_HOSTS else host,
+        parts.port or _DEFAULT_PORTS.get(parts.scheme),
+        parts.path.rstrip("/"),
+    ]
+
+
+def require_same_server(call: Call, fingerprint: str) -> None:
+    """Raise `ServerChanged` if the call has a handle of another server than the one with this fingerprint."""
+    earlier = None if call.handle is None else call.handle.server_fingerprint
+    if earlier is None or earlier == fingerprint:
+        return
+    transport = fingerprint.partition(":")[0]
+    same_transport = earlier.partition(":")[0] == transport
+    change = _CHANGES[transport] if same_transport else "it is reached in another way"
+    raise ServerChanged(
+        f"The upstream '{call.upstream}' is another server now than the one that ran this call ({change}). Nothing of the "
+        "call was sent to it. The tool may have done its work: find out before you start the call again."
+    )
