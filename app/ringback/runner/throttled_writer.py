@@ -36,9 +36,14 @@ class ThrottledWriter(Generic[T]):
 
     async def flush(self) -> None:
         """Write the newest value now, unless it is written."""
-        if self.latest is not None and not self.is_written:
-            self.is_written = True
-            await self._write(self.latest)
+        if (value := self.latest) is None or self.is_written:
+            return
+        self.is_written = True
+        try:
+            await self._write(value)
+        except asyncio.CancelledError:
+            self.is_written = False  # it may be, but another write does no harm
+            raise
 
     async def run(self) -> None:
         """Write the first value at once and later ones at the interval, until cancelled."""
