@@ -66,9 +66,8 @@ class ProgressRecord:
 
     def update(self, progress: Progress) -> None:
         self.latest = progress
-        if self._writer is None:
-            self.unstored = progress
-        else:
+        self.unstored = progress if self._writer is None else None
+        if self._writer is not None:
             self._writer.update(progress)
             self._writing = self._writing or asyncio.create_task(self._writer.run())
 

@@ -86,6 +86,19 @@ async def test_progress_whose_write_is_interrupted_at_the_end_of_the_run_counts_
     assert record.unstored == make_progress(1)
 
 
+async def test_progress_that_came_too_late_in_one_session_does_not_replace_that_of_the_next_session() -> None:
+    """A call goes on in the next session when one is lost. Its progress went back when it was handed back then."""
+    clock = FakeClock()
+    writer, record = RecordingWriter(clock), ProgressRecord(clock=clock)
+    record.update(make_progress(1))
+    record.begin_writes(writer.write)
+    record.update(make_progress(2))
+    await writer.wait_for_writes(1)
+    await record.end_writes()
+
+    assert record.unstored is None
+
+
 async def execute_with_progress(engine: Engine, call: Call, *steps: int, unsteady: FailingStore | None = None) -> None:
     """Drive a call whose tool reports these steps, all within a second, and ends when the first was written."""
     written = engine.store.signals.listen(f"call:{call.id}")
