@@ -1,9 +1,11 @@
 """Records under the lease that the request of a call waits for a token or was refused for it, and that it is sent then."""
 
+import asyncio
 from typing import Protocol
 
 from ringback.domain.call import Call, Handle
 from ringback.runner.drivers import LeaseLost
+from ringback.waits import wait_first
 
 
 class DispatchWriter(Protocol):
@@ -25,13 +27,14 @@ class DispatchWriter(Protocol):
 class LeasedDispatchRecord:
     """Implements `upstreams.dispatch_records.DispatchRecord`.
 
-    The transport may send in a task of its own, which goes on for a moment after the execution has given the call up. Then
-    `close` has been called, and nothing is sent again: another run of the call may have begun.
+    The transport may send in a task of its own, which nothing cancels when the execution gives the call up. Then `close` has
+    been called: a wait ends, and nothing is sent again, because another run of the call may have begun.
     """
 
     def __init__(self, writer: DispatchWriter) -> None:
         self._writer: DispatchWriter | None = writer
         """None once it is closed: the leased call keeps this record, and neither may keep the other with the arguments."""
+        self._closed = asyncio.Event()
         self._is_retracted = False
 
     @property
@@ -56,10 +59,14 @@ class LeasedDispatchRecord:
             self._require_open()
 
     async def wait_unsent(self, seconds: float) -> None:
-        await self._require_open().wait_without_permit(seconds)
+        waiting = asyncio.ensure_future(self._require_open().wait_without_permit(seconds))
+        await wait_first(waiting, self._closed.wait())
+        self._require_open()
+        waiting.result()
 
     def close(self) -> None:
         self._writer = None
+        self._closed.set()
 
     def _require_open(self) -> DispatchWriter:
         if self._writer is None:

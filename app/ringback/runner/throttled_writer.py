@@ -36,9 +36,14 @@ class ThrottledWriter(Generic[T]):
 
     async def flush(self) -> None:
         """Write the newest value now, unless it is written."""
-        if self.latest is not None and not self.is_written:
-            self.is_written = True
-            await self._write(self.latest)
+        if (value := self.latest) is None or self.is_written:
+            return
+        self.is_written = True
+        try:
+            await self._write(value)
+        except asyncio.CancelledError:
+            self.is_written = False  # it may be, but another write does no harm
+            raise
 
     async def run(self) -> None:
         """Write the first value at once and later ones at the interval, until cancelled."""
@@ -61,9 +66,8 @@ class ProgressRecord:
 
     def update(self, progress: Progress) -> None:
         self.latest = progress
-        if self._writer is None:
-            self.unstored = progress
-        else:
+        self.unstored = progress if self._writer is None else None
+        if self._writer is not None:
             self._writer.update(progress)
             self._writing = self._writing or asyncio.create_task(self._writer.run())
 

@@ -16,6 +16,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
+from ringback.runner.leased_call import LeasedCall
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
 from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
@@ -213,6 +214,39 @@ async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_th
 
     assert (waiting.dispatched_at, waiting.runs, sent_while_paused) == (None, 0, 0)
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("end", ["cancelled", "handed back"])
+async def test_a_wait_after_a_refusal_ends_with_the_run_of_its_call(
+    engine: Engine, set_pause: SetPause, monkeypatch: pytest.MonkeyPatch, era: str, end: str
+) -> None:
+    """The SDK sends in a task that outlives the request of a legacy session. It waited on, with the arguments of the call."""
+    set_pause(3600 if end == "cancelled" else 0.01)
+    has_ended, call = asyncio.Event(), make_call_to(engine, "echo")
+    wait_without_permit = LeasedCall.wait_without_permit
+
+    async def wait(self: LeasedCall, seconds: float) -> None:
+        if end == "handed back":
+            await set_intake(engine, UpstreamIntake.PAUSED)
+        try:
+            await wait_without_permit(self, seconds)
+        finally:
+            has_ended.set()
+
+    monkeypatch.setattr(LeasedCall, "wait_without_permit", wait)
+    await engine.insert_calls(call)
+    proxy = ThrottlingProxy(ControlledUpstream(), era, refusals=1)
+    async with running_with_app(engine, proxy):
+        await asyncio.wait_for(proxy.has_refused.wait(), WAIT_SECONDS)
+        if end == "cancelled":
+            await wait_for_call(engine, call, lambda found: found.dispatched_at is None)
+            await request_cancel(engine, call)
+            await engine.wait_until_final(call)
+        else:
+            await wait_for_call(engine, call, lambda found: found.phase is CallPhase.QUEUED)
+        await asyncio.wait_for(has_ended.wait(), WAIT_SECONDS)
 
 
 async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:

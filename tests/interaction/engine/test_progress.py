@@ -9,7 +9,7 @@ from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.throttled_writer import PROGRESS_INTERVAL_SECONDS, ThrottledWriter
+from ringback.runner.throttled_writer import PROGRESS_INTERVAL_SECONDS, ProgressRecord, ThrottledWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
@@ -67,6 +67,36 @@ async def test_nothing_is_written_without_progress() -> None:
     task.cancel()
 
     assert writer.written == []
+
+
+async def test_progress_whose_write_is_interrupted_at_the_end_of_the_run_counts_as_unstored() -> None:
+    """The call was handed back without it, and went on to say when it is sent again, though its upstream was paused."""
+    has_begun = asyncio.Event()
+
+    async def begin_write(progress: Progress) -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    record = ProgressRecord(clock=FakeClock())
+    record.begin_writes(begin_write)
+    record.update(make_progress(1))
+    await asyncio.wait_for(has_begun.wait(), WAIT_SECONDS)
+    await record.end_writes()
+
+    assert record.unstored == make_progress(1)
+
+
+async def test_progress_that_came_too_late_in_one_session_does_not_replace_that_of_the_next_session() -> None:
+    """A call goes on in the next session when one is lost. Its progress went back when it was handed back then."""
+    clock = FakeClock()
+    writer, record = RecordingWriter(clock), ProgressRecord(clock=clock)
+    record.update(make_progress(1))
+    record.begin_writes(writer.write)
+    record.update(make_progress(2))
+    await writer.wait_for_writes(1)
+    await record.end_writes()
+
+    assert record.unstored is None
 
 
 async def execute_with_progress(engine: Engine, call: Call, *steps: int, unsteady: FailingStore | None = None) -> None:
