@@ -2,12 +2,16 @@
 
 from datetime import timedelta
 
+import pytest
+
 from ringback.domain.catch_up import STEP_EVENTS_MAX
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
+from ringback.services.webhooks import webhook_updates
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.builders import make_delivery, make_verified_webhook
-from tests.support.catch_ups import append, finish_catching_up, list_received_seqs, start_catch_up
+from tests.support.catch_ups import append, finish_catching_up, list_received_seqs, read_seq, start_catch_up
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.interleaving import CALLER, Nodes
@@ -79,3 +83,22 @@ async def test_a_webhook_that_is_enabled_before_it_has_caught_up_gets_what_happe
 
     assert await list_received_seqs(engine, webhook) == list(range(1, 2 * STEP_EVENTS_MAX + 2))
     assert {each.state for each in await engine.read_deliveries()} == {DeliveryState.PENDING}
+
+
+async def test_the_removal_of_a_disabled_webhook_ends_its_catch_up_with_its_first_batch(
+    nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL it went on: each step inserted deliveries, which the removal had to cancel."""
+    monkeypatch.setattr(webhook_updates, "CANCELLED_DELIVERIES_BATCH_SIZE", 1)
+    node = nodes.first
+    engine, webhook = Engine(node.store, clock), make_verified_webhook()
+    await append(engine, 2 * STEP_EVENTS_MAX)
+    await start_catch_up(engine, webhook)
+    await node.services.webhooks.change_webhook(CALLER, webhook.id, WebhookChange(state=WebhookState.DISABLED))
+
+    async def remove_batch(tx: Transaction) -> bool:
+        disabled = await tx.webhooks.get(webhook.id)
+        return disabled is None or await webhook_updates.remove_webhook_batch(tx, disabled)
+
+    assert await node.store.write(remove_batch) is False
+    assert await read_seq(engine, webhook) is None

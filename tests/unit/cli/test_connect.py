@@ -287,6 +287,27 @@ def test_an_undo_lets_the_service_to_which_the_client_was_connected_read_its_con
     assert f"The service at {url} did not read its configuration again" in undone.stderr
 
 
+@respx.mock
+def test_an_undo_of_changes_with_and_without_a_key_requests_one_reload_with_the_key(
+    run_connect: Connect, home: Path
+) -> None:
+    """A second request without the key was refused, and the undo said that the configuration was not read again."""
+    file, url = home / "servers.json", "https://ringback.example.com"
+    reload = respx.post(f"{url}/v1/upstreams/reload").respond(403, json={"detail": "Your key lacks the scope admin."})
+    file.write_text('{"mcpServers": {"git": {"command": "uvx"}}}')
+    run_connect("cursor", "--write", "--file", str(file), "--url", url)
+    document = json.loads(file.read_text())
+    document["mcpServers"]["shop"] = {"command": "uvx"}
+    file.write_text(json.dumps(document))
+    run_connect("cursor", "--write", "--file", str(file), "--url", url, "--api-key", "rbk_1")
+    written = reload.call_count
+
+    run_connect("cursor", "--undo", "--file", str(file), "--api-key", "rbk_1")
+
+    keys = [call.request.headers.get("authorization") for call in list(reload.calls)[written:]]
+    assert (written, keys) == (2, ["Bearer rbk_1"])
+
+
 @pytest.mark.parametrize("written_with", [[], ["--api-key", "rbk_1"]])
 @respx.mock
 def test_an_undo_sends_a_service_no_key_of_another_one(run_connect: Connect, written_with: list[str]) -> None:

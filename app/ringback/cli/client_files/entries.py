@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn, cast
 
@@ -52,7 +53,10 @@ _INTERPRETER: Final = re.compile(
     r"(?:python|pypy)[0-9.]*|bash|bun|deno|dotnet|java|node|nodejs|perl|php|py|pwsh|ruby|sh|ts-node|tsx|uv|zsh"
 )
 """Programs that run a file of the folder in which they are started. Those of `npx`, `docker` or `ssh` are not there."""
-_SCRIPT: Final = re.compile(r"[^-\s:=][^\s:=]*\.(?:[cm]?[jt]s|dll|jar|php|pl|ps1|pyz?|rb|sh)")
+_SCRIPT: Final = re.compile(r"(?:[^-\s:=][^\s:=]*|[$/~].*)\.(?:[cm]?[jt]s|dll|jar|php|pl|ps1|pyz?|rb|sh)", re.DOTALL)
+"""A whole path may have spaces. In a relative one they are taken for those of a shell's command."""
+_NO_SCRIPT_FOLLOWS: Final = {"-c", "-m"}
+"""After these options an interpreter runs a text or a module, and each file is an argument for that."""
 _FOLDER_OPTION: Final = re.compile(r"(?:--(?:cwd|dir|directory|prefix)|-C)(?:=.*)?", re.DOTALL)
 """Options with which an interpreter goes to another folder first."""
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-.*)?", re.DOTALL)
@@ -131,7 +135,8 @@ def _find_relative_script(command: str, arguments: Sequence[str]) -> str | None:
     program = re.split(r"[/\\]", command)[-1].removesuffix(".exe")
     if not _INTERPRETER.fullmatch(program) or any(map(_FOLDER_OPTION.fullmatch, arguments)):
         return None
-    script = next(filter(_SCRIPT.fullmatch, arguments), None)
+    own = takewhile(lambda argument: argument not in _NO_SCRIPT_FOLLOWS, arguments)
+    script = next(filter(_SCRIPT.fullmatch, own), None)
     return script if script is not None and _is_relative(script) else None
 
 

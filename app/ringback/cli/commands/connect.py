@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -254,13 +254,17 @@ def _undo(client: Client, path: Path, records: RecordFolder, api_key: str | None
     except UnreadableDocument as error:
         raise FileRefused(f"{path} {error}. It was left alone.") from None
     print_undo(path, reports)
-    for url, key_sha256 in services:
-        _reload_service(url, api_key if api_key and hash_api_key(api_key) == key_sha256 else None)
+    for url, keys_sha256 in services.items():
+        _reload_service(url, api_key if api_key and hash_api_key(api_key) in keys_sha256 else None)
 
 
-def _list_services(changes: Iterable[ConnectionRecord]) -> set[tuple[str | None, str]]:
-    """The URL of each service, and the hash of the key that was for it: the key at hand may be that of another service."""
-    return {(find_service_url(server.after), each.api_key_sha256) for each in changes for server in each.servers}
+def _list_services(changes: Iterable[ConnectionRecord]) -> Mapping[str | None, Collection[str]]:
+    """The URL of each service, and the hashes of the keys that were for it: the key at hand may be that of another service."""
+    services: dict[str | None, set[str]] = {}
+    for each in changes:
+        for server in each.servers:
+            services.setdefault(find_service_url(server.after), set()).add(each.api_key_sha256)
+    return services
 
 
 def _reload_service(url: str | None, api_key: str | None) -> None:

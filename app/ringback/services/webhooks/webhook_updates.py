@@ -93,6 +93,7 @@ async def remove_webhook_batch(tx: Transaction, webhook: Webhook) -> bool:
     if cancelled < CANCELLED_DELIVERIES_BATCH_SIZE:
         await tx.webhooks.delete(webhook.id)
         return True
+    await tx.catch_ups.remove(webhook.id)  # a webhook that its owner has disabled before may still catch up
     # A webhook that waits for a proof keeps its state: its owner could enable a disabled one without the proof.
     if WebhookState.DISABLED in OWNER_STATE_TRANSITIONS[webhook.state]:
         disabled = replace(with_state(webhook, WebhookState.DISABLED), updated_at=tx.now())

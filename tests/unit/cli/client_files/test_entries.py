@@ -111,7 +111,10 @@ def test_a_relative_path_with_a_whole_working_folder_depends_on_no_client() -> N
     [
         ("uv", ["--directory", "/opt/shop", "run", "server.py"]),
         ("python3.12", ["/opt/shop/server.py", "config.py"]),
+        ("node", ["/opt/my shop/server.js", "config.js"]),
+        ("node", ["${env:HOME}/shop/server.js", "config.js"]),
         ("node", ["${userHome}/shop/server.js"]),
+        ("python", ["-m", "shop", "config.py"]),
         ("python", ["-m", "shop.server"]),
         ("sh", ["-c", "cd /opt/shop && python server.py"]),
         ("deno", ["run", "-A", "jsr:@shop/server.ts"]),
