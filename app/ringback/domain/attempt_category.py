@@ -113,7 +113,8 @@ ADVICE: Final[Mapping[AttemptCategory, str]] = MappingProxyType(
         AttemptCategory.BODY_NOT_READ: "Read the whole request body before closing the connection; raise the "
         "receiver's limit to 256 KiB.",
         AttemptCategory.CONNECTION_BROKEN: "The receiver closed the connection without a response; look at its log.",
-        AttemptCategory.INVALID_RESPONSE: "The port does not speak HTTP/1; check the URL's scheme and port.",
+        AttemptCategory.INVALID_RESPONSE: "The response is not HTTP/1, or its status is not 200 to 599; check the URL's "
+        "scheme and port, and the receiver.",
         AttemptCategory.TIMEOUT: "Answer with 2xx within 10 seconds, and do the work afterwards.",
         AttemptCategory.HTTP_3XX: "Redirects are not followed; change the webhook's URL to the final one.",
         AttemptCategory.HTTP_4XX: "The receiver refuses the callback; check the URL's path, its authentication and "

@@ -55,7 +55,9 @@ BREAKER_PAUSE_SECONDS_MAX: Final = 5 * MINUTE
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """Ordered deliveries wait behind a failing one. They wait no longer than this, whatever the schedule."""
 
-_DELAY_DIGITS_MAX: Final = 10
+RETRY_AFTER_SECONDS_MAX: Final = 10**10 - 1
+"""A longer Retry-After counts as this, some 300 years. Each reader shortens it to the longest pause of its own."""
+_DELAY_DIGITS_MAX: Final = len(str(RETRY_AFTER_SECONDS_MAX))
 
 
 def own_retry_schedule(steps_seconds: tuple[int, ...]) -> RetrySchedule:
@@ -89,16 +91,23 @@ def retry_delay_seconds(
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
     """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None if absent or invalid.
 
-    A date may have any of the three forms of §5.6.7. The asctime form names no zone and means UTC.
+    At most `RETRY_AFTER_SECONDS_MAX`. A date may have any of the three forms of §5.6.7. The asctime form names no zone and
+    means UTC.
     """
     if value is None:
         return None
     text = value.strip()
-    if text.isascii() and text.isdigit() and len(text) <= _DELAY_DIGITS_MAX:
-        return float(text)
+    if text.isascii() and text.isdigit():
+        return _parse_delay(text)
     try:
         instant = parsedate_to_datetime(text)
         aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-        return max(0.0, (aware - now).total_seconds())
+        return min(max(0.0, (aware - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def _parse_delay(digits: str) -> float:
+    """The seconds. The value comes from a foreign server, so no more digits are converted than the longest delay has."""
+    significant = digits.lstrip("0")
+    return float(significant or "0") if len(significant) <= _DELAY_DIGITS_MAX else float(RETRY_AFTER_SECONDS_MAX)

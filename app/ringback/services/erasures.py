@@ -18,7 +18,7 @@ from ringback.domain.principal import ALL_PRINCIPALS, PRINCIPAL_LENGTH_MAX, Call
 from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_change
-from ringback.services.calls.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_changeable_call
 from ringback.services.erasure_batches import erase_batch, erase_identity, erase_session_links
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.logins.login_tokens import REVOCATIONS_MAX, LoginRevocations
@@ -53,7 +53,7 @@ class Erasures:
             if (existing := await tx.erasures.find_open(caller.principal, ErasureKind.CALL, call_id)) is not None:
                 return existing
             if not await _is_expired_only(tx, caller.principal, call_id):
-                call = await get_own_call(tx, caller.principal, call_id)
+                call = await get_changeable_call(tx, caller, call_id)
                 if not call.is_final and not cancel:
                     raise CallRunning(
                         f"The call is still {call.status}. Wait for its end, or cancel and erase it: "
@@ -66,8 +66,12 @@ class Erasures:
         return await self._request(caller.principal, request)
 
     async def erase_session(self, caller: Caller, client_session_id: str, *, cancel: bool) -> Erasure:
-        """Erase the session's calls, its portal links and its webhooks; these need the scope `webhooks` too."""
+        """Erase the session's calls, its portal links and its webhooks; these need the scope `webhooks` too.
+
+        Raises `Forbidden` for a key that is limited to upstreams: other keys of the principal may have added calls.
+        """
         caller.require_scope(Scope.CALLS)
+        _require_all_upstreams(caller, "a session's calls may belong")
         _require_name(client_session_id, LABEL_LENGTH_MAX, "client_session_id")
 
         async def request(tx: Transaction) -> Erasure:
@@ -87,8 +91,7 @@ class Erasures:
         Its logins to upstreams are revoked at their authorization servers.
         """
         caller.require_scope(Scope.ADMIN)
-        if caller.upstreams is not None:
-            raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
+        _require_all_upstreams(caller, "a principal's data belongs")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
         if principal == ALL_PRINCIPALS:  # the hourly counts of the whole service have this name
             raise InvalidRequest(f"Name one principal instead of '{ALL_PRINCIPALS}'. Erase each one by itself.")
@@ -202,6 +205,11 @@ async def _is_expired_only(tx: Transaction, principal: Principal, call_id: str) 
         return False
     tombstone = await tx.tombstones.get(principal, call_id=CallId(call_id), key=None)
     return tombstone is not None and not tombstone.erased
+
+
+def _require_all_upstreams(caller: Caller, what: str) -> None:
+    if caller.upstreams is not None:
+        raise Forbidden(f"Your key may use only some upstreams, and {what} to all of them.")
 
 
 def _require_name(name: str, length_max: int, what: str) -> None:

@@ -195,6 +195,33 @@ async def test_the_joined_endpoint_shows_only_the_upstreams_of_the_key(guarded: 
     assert forbidden.text.replace("time__", "tame__") == unknown.text
 
 
+async def test_a_limited_key_reads_a_task_at_another_upstream_and_changes_nothing(guarded: OAuthService) -> None:
+    full = await guarded.create_api_key("alice")
+    limited = await guarded.create_api_key("alice", upstreams=frozenset({"git"}))
+    body = {"upstream": "time", "tool": ECHO["name"], "arguments": ECHO["arguments"]}
+    started = await guarded.http.post("/v1/calls", json=body, headers={"authorization": f"Bearer {full}"})
+    call_id = started.json()["call"]["id"]
+    answers = {"r1.1": {"action": "decline"}}
+
+    read = await guarded.post_modern("/mcp", "tasks/get", {"taskId": call_id}, bearer=limited)
+    refused = [
+        await guarded.post_modern("/mcp", "tasks/cancel", {"taskId": call_id}, bearer=limited),
+        await guarded.post_modern(
+            "/mcp", "tools/call", {"name": "ringback_cancel_call", "arguments": {"call_id": call_id}}, bearer=limited
+        ),
+        await guarded.post_modern(
+            "/mcp",
+            "tools/call",
+            {"name": "ringback_answer_call", "arguments": {"call_id": call_id, "responses": answers}},
+            bearer=limited,
+        ),
+    ]
+
+    assert "result" in read.json()
+    for answer in refused:
+        assert "at the upstream 'time', and the key is limited to other upstreams" in answer.text
+
+
 # -- hosts and origins -----------------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,26 @@ async def test_another_protocol_is_an_invalid_response(http1_sender: Http1Sender
     assert answer.category is AttemptCategory.INVALID_RESPONSE
 
 
+@pytest.mark.parametrize(
+    ("head", "detail"),
+    [
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade",
+            "the status 101 is not one of 200 to 599",
+        ),
+        (b"HTTP/1.1 699 Nothing\r\ncontent-length: 0", "the status 699 is not one of 200 to 599"),
+        (b"HTTP/2.0 200 OK\r\ncontent-length: 0", "the response is HTTP/2.0, not HTTP/1"),
+    ],
+    ids=["101", "699", "HTTP/2.0"],
+)
+async def test_an_invalid_response_says_what_is_wrong_with_it(
+    http1_sender: Http1Sender, head: bytes, detail: str
+) -> None:
+    answer = await post(http1_sender, send_bytes(head + b"\r\n\r\n"))
+
+    assert (answer.category, answer.detail) == (AttemptCategory.INVALID_RESPONSE, detail)
+
+
 async def test_a_response_body_that_does_not_end_is_named_beside_its_status(http1_sender: Http1Sender) -> None:
     answer = await post_until_late(http1_sender, send_body_slowly, lambda late: late.status_code is not None)
 

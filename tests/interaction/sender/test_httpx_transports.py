@@ -116,7 +116,9 @@ async def test_a_response_without_a_final_status_is_no_response(status: int) -> 
 
     answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
 
-    assert answer == AttemptResult(category=AttemptCategory.INVALID_RESPONSE)
+    assert answer == AttemptResult(
+        category=AttemptCategory.INVALID_RESPONSE, detail=f"the status {status} is not one of 200 to 599"
+    )
 
 
 async def test_a_bug_in_a_transport_is_not_taken_for_a_receivers_failure() -> None:

@@ -1,6 +1,12 @@
 import pytest
 
-from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, parse_retry_after, retry_delay_seconds
+from ringback.domain.retry import (
+    RETRY_AFTER_SECONDS_MAX,
+    RETRY_SCHEDULES,
+    RetryProfile,
+    parse_retry_after,
+    retry_delay_seconds,
+)
 from tests.support.clock import START
 
 
@@ -35,10 +41,24 @@ def test_chance_moves_a_step_within_a_fifth(chance: float, expected: float) -> N
 
 @pytest.mark.parametrize(
     "value",
-    ["", "soon", "-5", "5.5", "1e9", "٣", "5 seconds", "99999999999", "Fri, 32 Nov 2026 17:00:00 GMT", "0 0 0 0 0"],
+    ["", "soon", "-5", "5.5", "1e9", "٣", "5 seconds", "Fri, 32 Nov 2026 17:00:00 GMT", "0 0 0 0 0"],
 )
 def test_an_invalid_retry_after_requests_no_delay(value: str) -> None:
     assert parse_retry_after(value, now=START) is None
+
+
+@pytest.mark.parametrize("value", ["99999999999", "1000000000000", "9" * 10_000])
+def test_a_retry_after_of_any_length_is_shortened(value: str) -> None:
+    seconds = parse_retry_after(value, now=START)
+    schedule = RETRY_SCHEDULES[RetryProfile.MINUTES]
+
+    assert seconds == RETRY_AFTER_SECONDS_MAX
+    assert retry_delay_seconds(schedule, attempts=1, random_fraction=0.5, retry_after_seconds=seconds) == 600
+
+
+def test_leading_zeros_do_not_lengthen_a_retry_after() -> None:
+    assert parse_retry_after("0" * 20 + "7", now=START) == 7
+    assert parse_retry_after("0" * 20, now=START) == 0
 
 
 def test_an_absent_retry_after_requests_no_delay() -> None:

@@ -55,6 +55,7 @@ async def send(upstream: Upstream, *, is_call: bool = True) -> tuple[int, float]
         ([{"retry-after": "30"}], 30),
         ([{"retry-after": DATE}], 30),
         ([{"retry-after": "86400"}], RETRY_AFTER_SECONDS_MAX),
+        ([{"retry-after": "1000000000000"}], RETRY_AFTER_SECONDS_MAX),
         ([{"retry-after": "soon"}], 1),
         ([dict[str, str]()] * 3, 1 + 2 + 4),
         ([{"retry-after": "0"}] * 8, 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60),

@@ -149,8 +149,8 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
 async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: OwnerCallerDep) -> CancelledCallsView:
     """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
 
-    As with one call: a queued call ends at once, and the upstream of a running one gets a cancellation. With `dry_run` the
-    response has the numbers and nothing changes.
+    As with one call: a queued call ends at once, and the upstream of a running one gets a cancellation. Calls at upstreams that
+    your key may not use are left out. With `dry_run` the response has the numbers and nothing changes.
     """
     return CancelledCallsView.from_cancellation(
         await services.bulk_cancellations.cancel_calls(caller, body.to_filter(), dry_run=body.dry_run)

@@ -64,6 +64,7 @@ async def erase_session(
     """Erase all your calls with this client_session_id, as DELETE /v1/calls/{id}, with its webhooks and portal links.
 
     If there are webhooks registered for it, the scope `webhooks` is needed too. What is newer than the request stays.
+    A key that is limited to upstreams cannot do this.
     """
     return _respond(response, await services.erasures.erase_session(caller, client_session_id, cancel=query.cancel))
 

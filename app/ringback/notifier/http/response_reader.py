@@ -13,7 +13,12 @@ from typing import Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ringback.notifier.http.failures import InvalidResponse
-from ringback.notifier.http.sender import BODY_PREFIX_BYTES_MAX, FINAL_RESPONSE_STATUS_CODES, RESPONSE_BODY_BYTES_MAX
+from ringback.notifier.http.sender import (
+    BODY_PREFIX_BYTES_MAX,
+    FINAL_RESPONSE_STATUS_CODES,
+    RESPONSE_BODY_BYTES_MAX,
+    describe_status_code,
+)
 
 RESPONSE_HEADER_BYTES_MAX: Final = 64 * 1024
 """Up to the end of the final headers, informational responses included: four times the limit of Node (16 KiB)."""
@@ -92,7 +97,7 @@ class ResponseReader:
         if self._informational > INFORMATIONAL_RESPONSES_MAX:
             raise TooManyInformationalResponses from error
         if not self.status_code:
-            raise InvalidResponse(str(error)) from error
+            raise InvalidResponse(_describe_parse_error(error)) from error
         self.is_complete = True  # the body broke its framing, or bytes followed it
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -105,11 +110,13 @@ class ResponseReader:
     def on_headers_complete(self) -> None:
         if self.status_code:
             raise InvalidResponse("a second response")
-        status_code = self._parser.get_status_code()
+        status_code, version = self._parser.get_status_code(), self._parser.get_http_version()
         if status_code // 100 == 1 and status_code != _SWITCHING_PROTOCOLS:
             self._skip_informational()
-        elif status_code not in FINAL_RESPONSE_STATUS_CODES or self._parser.get_http_version() not in _VERSIONS:
-            raise InvalidResponse("no final status of HTTP/1")
+        elif version not in _VERSIONS:
+            raise InvalidResponse(f"the response is HTTP/{version}, not HTTP/1")
+        elif status_code not in FINAL_RESPONSE_STATUS_CODES:
+            raise InvalidResponse(describe_status_code(status_code))
         else:
             self.status_code = status_code
 
@@ -126,3 +133,8 @@ class ResponseReader:
         self._informational += 1
         if self._informational > INFORMATIONAL_RESPONSES_MAX:
             raise TooManyInformationalResponses
+
+
+def _describe_parse_error(error: Exception) -> str:
+    """What is wrong with the response. llhttp's own text for an error of an `on_…` method does not say it; the cause does."""
+    return str(error.__context__) if isinstance(error.__context__, InvalidResponse) else str(error)

@@ -176,7 +176,7 @@ def result_from_response(
     The excerpt is redacted: a receiver that echoes the request echoes its resume token, which is stored only encrypted.
     """
     if status_code not in FINAL_RESPONSE_STATUS_CODES:
-        return AttemptResult(category=AttemptCategory.INVALID_RESPONSE)
+        return AttemptResult(category=AttemptCategory.INVALID_RESPONSE, detail=describe_status_code(status_code))
     category = category_for_status_code(status_code)
     return AttemptResult(
         category=category,
@@ -185,6 +185,12 @@ def result_from_response(
         excerpt=redact_tokens(_printable_text(body_prefix[:EXCERPT_BYTES_MAX])) if body_prefix else None,
         detail=describe_location(location) if location and category is AttemptCategory.HTTP_3XX else None,
     )
+
+
+def describe_status_code(status_code: int) -> str:
+    """What is wrong with a status that ends no response."""
+    first, last = FINAL_RESPONSE_STATUS_CODES[0], FINAL_RESPONSE_STATUS_CODES[-1]
+    return f"the status {status_code} is not one of {first} to {last}"
 
 
 def _printable_text(head: bytes) -> str:

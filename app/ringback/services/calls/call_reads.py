@@ -8,10 +8,10 @@ each time that it executes a statement (35 ms of a turn for 7 ms of its work, me
 """
 
 from ringback.domain.call import Call
-from ringback.domain.errors import NotFound
+from ringback.domain.errors import Forbidden, NotFound
 from ringback.domain.ids import CallId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
+from ringback.domain.principal import Caller, Principal
 from ringback.key_locks import KeyLocks
 from ringback.services.calls.given_up_starts import require_not_gone
 from ringback.services.limits.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory
@@ -26,6 +26,18 @@ async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> C
         if call is None:
             require_not_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
     raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
+
+
+async def get_changeable_call(tx: Transaction, caller: Caller, call_id: str) -> Call:
+    """As `get_own_call`, for a request that changes the call. Raises `Forbidden` if the key may not use its upstream."""
+    call = await get_own_call(tx, caller.principal, call_id)
+    if not caller.may_use_upstream(call.upstream):
+        raise Forbidden(
+            f"This key may read the call, but not change it: the call is at the upstream '{call.upstream}', and the key is "
+            "limited to other upstreams.",
+            upstream=call.upstream,
+        )
+    return call
 
 
 class ResultReader:

@@ -31,7 +31,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.audit import record_own_change
 from ringback.services.calls.attended_waits import AttendedWait
-from ringback.services.calls.call_reads import ResultReader, get_own_call, is_large
+from ringback.services.calls.call_reads import ResultReader, get_changeable_call, get_own_call, is_large
 from ringback.services.calls.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.calls.cancellation import cancel_open_call
 from ringback.services.calls.given_up_starts import give_up_start
@@ -301,7 +301,7 @@ class Calls:
         caller.require_scope(Scope.CALLS)
 
         async def cancel(tx: Transaction) -> Call:
-            call = await get_own_call(tx, caller.principal, call_id)
+            call = await get_changeable_call(tx, caller, call_id)
             if call.is_final:
                 return call
             if not call.cancel_requested:
@@ -318,7 +318,7 @@ class Calls:
         caller.require_scope(Scope.CALLS)
 
         async def cancel(tx: Transaction) -> Call:
-            call = await get_own_call(tx, caller.principal, call_id)
+            call = await get_changeable_call(tx, caller, call_id)
             if call.is_final:
                 raise CallEnded(f"The call has ended as {call.status}.", call_id=call.id)
             await record_own_change(tx, caller, "cancel_call", call.id)

@@ -55,8 +55,8 @@ class BulkCancellations:
     async def cancel_calls(self, caller: Caller, where: CallFilter, *, dry_run: bool) -> BulkCancellation:
         """Cancel at most `CANCELLATIONS_MAX` open calls of the caller, newest first. With `dry_run`, only count them.
 
-        Calls whose cancellation was requested before are left out. Raises `QuotaExceeded` while another bulk request of the
-        principal runs on this node.
+        Calls whose cancellation was requested before, and calls of upstreams that the key may not use, are left out. Raises
+        `QuotaExceeded` while another bulk request of the principal runs on this node.
         """
         caller.require_scope(Scope.CALLS)
         if where == CallFilter():
@@ -102,13 +102,14 @@ class BulkCancellations:
     async def _cancel_page(
         self, caller: Caller, page: Sequence[Call], *, is_first: bool, dry_run: bool
     ) -> Counter[bool]:
-        wanted = [call.id for call in page if not call.cancel_requested]
+        wanted = [call for call in page if not call.cancel_requested and caller.may_use_upstream(call.upstream)]
         if dry_run:
-            return Counter(ends_when_cancelled(call) for call in page if not call.cancel_requested)
+            return Counter(map(ends_when_cancelled, wanted))
         if not wanted:
             return Counter()
+        wanted_ids = [call.id for call in wanted]
         return await self._store.write_for(
-            caller.principal, lambda tx: self._cancel_batch(tx, caller, wanted, is_first=is_first)
+            caller.principal, lambda tx: self._cancel_batch(tx, caller, wanted_ids, is_first=is_first)
         )
 
     async def _cancel_batch(

@@ -14,7 +14,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_own_change
-from ringback.services.calls.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_changeable_call
 from ringback.services.limits.schema_checks import ANSWERS_REFUSED, SchemaCheckLimiter
 
 INPUT_RESPONSES_MAX: Final = 64
@@ -56,7 +56,7 @@ class InputAnswers:
         _check_responses_size(responses)  # also here: the transaction checks the contents, also those of a large answer
 
         async def apply_answer(tx: Transaction) -> InputAnswer:
-            call = await get_own_call(tx, caller.principal, call_id)
+            call = await get_changeable_call(tx, caller, call_id)
             if call.is_final:
                 raise CallEnded(f"The call has ended as {call.status}; it has no open questions.", call_id=call.id)
             self._check_contents(caller.principal, call, responses)

@@ -20,7 +20,7 @@ from ringback.domain.signals import call_changed_topic
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.audit import record_own_change
-from ringback.services.calls.call_reads import ResultReader, get_own_call, is_large
+from ringback.services.calls.call_reads import ResultReader, get_changeable_call, get_own_call, is_large
 from ringback.services.events.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
@@ -97,8 +97,13 @@ class CallResumption:
         """
         caller.require_scope(Scope.CALLS)
 
+        async def read_call(tx: Transaction) -> Call:
+            if revoke_previous:
+                return await get_changeable_call(tx, caller, call_id)
+            return await get_own_call(tx, caller.principal, call_id)
+
         async def issue(tx: Transaction) -> str:
-            call = await get_own_call(tx, caller.principal, call_id)
+            call = await read_call(tx)
             if revoke_previous:
                 version = await tx.calls.revoke_tokens(call.id, now=tx.now())
                 call = replace(call, token_version=version or call.token_version)
