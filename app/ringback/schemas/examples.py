@@ -265,6 +265,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "driver": "plain",
     "last_error": None,
     "advice": None,
+    "error_output": None,
     "intake": "open",
     "login": {"state": "none", "owner": None, "scope": None, "expires_at": None, "login_url": None},
     "calls_in_flight": 1,
