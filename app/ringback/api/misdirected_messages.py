@@ -1,4 +1,4 @@
-"""Messages of MCP clients whose URL lacks `/mcp`. Such a client shows the message of a JSON-RPC error, and no problem document."""
+"""Messages of MCP clients whose URL lacks `/mcp`. Such a client shows the message of a JSON-RPC error, and no other body."""
 
 from typing import Any, Final, cast
 

@@ -26,9 +26,7 @@ async def test_a_message_at_an_unknown_path_gets_an_error_that_names_the_path_of
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"[" * 5000, json.dumps([1] * 50_000).encode()])
-async def test_a_client_of_mcp_is_known_by_what_it_accepts_whatever_it_sends(
-    gate: GatewayHarness, body: bytes
-) -> None:
+async def test_a_client_of_mcp_is_known_by_what_it_accepts_whatever_it_sends(gate: GatewayHarness, body: bytes) -> None:
     response = await gate.http.post(f"{gate.url}/sse", content=body, headers=ACCEPT)
 
     assert (response.status_code, response.json()["id"]) == (404, None)
