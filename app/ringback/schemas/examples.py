@@ -327,7 +327,13 @@ STARTED_CALL: Final[dict[str, Any]] = {
     "call": WORKING_CALL,
     "resume_token": RESUME_TOKEN,
     "webhooks": [
-        {"id": WEBHOOK_ID, "state": "active", "url": "https://agent.example/callback", "outcomes": None},
+        {
+            "id": WEBHOOK_ID,
+            "state": "active",
+            "paused_at": None,
+            "url": "https://agent.example/callback",
+            "outcomes": None,
+        },
     ],
 }
 
