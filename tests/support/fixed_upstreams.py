@@ -37,6 +37,7 @@ class FakeUpstreamConnection:
         self._name = name
         self._credentials = credentials
         self.last_error: str | None = None
+        self.error_output: str | None = None
 
     def get_info(self) -> UpstreamInfo:
         return UpstreamInfo(
@@ -44,6 +45,7 @@ class FakeUpstreamConnection:
             transport="stdio" if self._credentials is None else "http",
             state=str(self.state),
             last_error=self.last_error,
+            error_output=self.error_output,
             credentials=self._credentials,
             max_concurrent=16,
             trusts_annotations=self.trusted,

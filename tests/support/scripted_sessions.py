@@ -28,6 +28,7 @@ class ScriptedSession:
         self._replies = list(replies)
         self._progress = progress
         self.protocol = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
+        self.server_fingerprint: str | None = None
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
         self.declared_capabilities: list[Mapping[str, Any] | None] = []
         self.scripted_legacy_session = ScriptedLegacySession(self)

@@ -42,6 +42,15 @@ def test_the_command_line_goes_over_the_environment_and_that_over_a_file(
     assert (settings.port, settings.host, settings.log_level) == (3, "127.0.0.3", "error")
 
 
+def test_a_bad_line_of_the_file_is_named_once_with_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / ".env").write_text("RINGBACK_PORT=1\nno assignment here\n", "utf-8")
+
+    load_settings()
+    find_misspelt_variables()
+
+    assert caplog.messages == [f"{tmp_path / '.env'}: line 2 is no NAME=VALUE, and is ignored."]
+
+
 def test_a_variable_that_almost_has_the_name_of_a_setting_is_found_and_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

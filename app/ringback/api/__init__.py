@@ -26,6 +26,7 @@ decides nothing: a rule that REST and MCP both need belongs to `ringback.service
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies
     public_path         the path of the public URL
+    misdirected_messages   messages of MCP clients whose URL lacks /mcp
     problems            maps errors to statuses and to documents; http_errors are the errors of HTTP itself
     responses           parts that several responses share
     openapi_rules       completes the OpenAPI document for all operations at once

@@ -36,6 +36,7 @@ from ringback.api.http_errors import (
     UnsupportedMediaType,
     UrlTooLong,
 )
+from ringback.api.misdirected_messages import is_mcp_message
 from ringback.domain import errors, jsontext
 from ringback.domain.protected_resource import REST_RESOURCE, resource_for_path
 from ringback.domain.roles import Role
@@ -49,6 +50,7 @@ RETRY_AFTER_SECONDS: Final = 5
 VALIDATION_ERRORS_MAX: Final = 20
 """The largest number of errors in one problem document."""
 DASHBOARD_PATH: Final = "/ui"
+MCP_PATH: Final = "/mcp"
 HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
@@ -107,6 +109,10 @@ def error_response(scope: Scope, error: errors.RingbackError) -> Response:
     """
     if resource_for_path(scope["path"]) == REST_RESOURCE:
         return problem_response(error)
+    return jsonrpc_response(scope, error)
+
+
+def jsonrpc_response(scope: Scope, error: errors.RingbackError) -> Response:
     status = status_for(type(error))
     message_id = scope.get("state", {}).get(MESSAGE_ID_KEY)
     message = build_error_message(error, message_id, status=status)
@@ -258,12 +264,14 @@ async def _handle_routing_error(request: Request, _error: Exception) -> Response
     if has_dashboard and _is_browser_at_root(request):
         return RedirectResponse(DASHBOARD_PATH, status_code=HTTPStatus.SEE_OTHER)
     dashboard = f"The dashboard is at {DASHBOARD_PATH}. " if has_dashboard else ""
-    return error_response(
-        request.scope,
-        UnknownPath(
-            f"There is no such path. {dashboard}List all paths: GET /openapi.json. For language models: GET /llms.txt"
-        ),
+    has_mcp = _allows_method(request, "POST", path=MCP_PATH)
+    mcp = f"MCP is at {MCP_PATH} or {MCP_PATH}/{{upstream}}. " if has_mcp else ""
+    error = UnknownPath(
+        f"There is no such path. {mcp}{dashboard}List all paths: GET /openapi.json. For language models: GET /llms.txt"
     )
+    if has_mcp and await is_mcp_message(request):
+        return jsonrpc_response(request.scope, error)
+    return error_response(request.scope, error)
 
 
 def _allows_method(request: Request, method: str, *, path: str | None = None) -> bool:

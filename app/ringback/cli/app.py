@@ -161,6 +161,8 @@ class LazyCommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that the arguments name. Typer calls this just before it runs the command."""
+        if args and args[0] == "resume":  # the verb of REST and MCP; its letters resemble those of other commands
+            ctx.fail("No such command 'resume'. Did you mean 'join'? It takes a call's id or a resume token.")
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or (ctx.resilient_parsing and not _is_installed(COMMANDS[name])):
             return name, command, rest

@@ -179,7 +179,7 @@ class HttpTransport:
                         raise _build_error(response)
                     yield response
             except httpx.RequestError as error:
-                raise _build_connection_failed(request.url, error) from error
+                raise _build_connection_failed(request.url, error) from None
 
     def _build_request(
         self,
@@ -220,7 +220,7 @@ class HttpTransport:
                 response = await self._send_once(build_request)
             except httpx.RequestError as error:
                 if pause is None or not isinstance(error, RETRYABLE_ERRORS):
-                    raise _build_connection_failed(httpx.URL(self.base_url), error) from error
+                    raise _build_connection_failed(httpx.URL(self.base_url), error) from None
                 may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:

@@ -100,6 +100,7 @@ class Listener(ClientModel):
 
     id: str
     state: str
+    paused_at: datetime | None = None
     url: str
     outcomes: tuple[str, ...] | None = None
     """It receives a callback only for these outcomes; None means all."""

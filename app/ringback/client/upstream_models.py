@@ -63,6 +63,8 @@ class Upstream(ClientModel):
     last_error: str | None = None
     advice: str | None = None
     """How to repair the last error."""
+    error_output: str | None = None
+    """The exit code and the last lines of standard error of a command that did not start, if you are an operator."""
     intake: str = "open"
     """open | paused (calls stay queued) | draining (new calls are refused)"""
     login: LoginState = LoginState(state="none")

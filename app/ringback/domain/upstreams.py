@@ -136,6 +136,8 @@ class UpstreamInfo:
     last_error: str | None = None
     advice: str | None = None
     """What to do about the last error."""
+    error_output: str | None = None
+    """For operators: the exit code and the last lines of standard error of a command that ended before it served a call."""
     calls_in_flight: int = 0
     calls_waiting: int = 0
     """Calls that have a session and wait before they are sent: after HTTP 429, for a token or for a connection."""

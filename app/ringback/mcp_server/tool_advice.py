@@ -15,6 +15,10 @@ _ADVICE: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r" If the tool accepts them nevertheless, the operator can [^.]*\.", ""),
         (r"See it: GET /v1/upstreams/\S+/tools", "tools/list has its schema."),
         (r"See how it is doing: GET /v1/upstreams", "Try again in a moment; if that fails, tell the user."),
+        (
+            r"See what to do: GET /v1/upstreams",
+            "Do not try again: tell the user, who sees with `ringback upstreams` what to do.",
+        ),
         (r"See its state: GET /v1/upstreams", "If that fails, tell the user."),
         (r"List them: GET /v1/upstreams", "Ask the user for its name."),
         (r", or GET /v1/webhooks", ""),

@@ -27,7 +27,8 @@ SKIPPED_UPSTREAM: Final[dict[str, Any]] = {
     "name": "tickets",
     "configured_name": "Tickets",
     "reason": "missing_variable",
-    "advice": "'url' needs the environment variable TICKETS_URL, which is not set; set it before starting.",
+    "advice": "'url' needs the environment variable TICKETS_URL, which is not set; set it in the "
+    "service's environment before starting: .env gives only RINGBACK_ settings.",
 }
 PORTAL_LINK: Final[dict[str, Any]] = {
     "id": PORTAL_LINK_ID,

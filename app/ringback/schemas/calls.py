@@ -113,6 +113,7 @@ class ListenerView(ResponseBody):
 
     id: str
     state: WebhookState
+    paused_at: Instant | None = Field(description="When its owner paused it; null while it is not paused")
     url: str
     outcomes: Annotated[list[CallOutcome] | None, BeforeValidator(sorted_or_none)] = Field(
         description="It receives a callback only if the call ends with one of these outcomes; null means all."

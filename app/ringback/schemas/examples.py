@@ -265,6 +265,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "driver": "plain",
     "last_error": None,
     "advice": None,
+    "error_output": None,
     "intake": "open",
     "login": {"state": "none", "owner": None, "scope": None, "expires_at": None, "login_url": None},
     "calls_in_flight": 1,
@@ -326,7 +327,13 @@ STARTED_CALL: Final[dict[str, Any]] = {
     "call": WORKING_CALL,
     "resume_token": RESUME_TOKEN,
     "webhooks": [
-        {"id": WEBHOOK_ID, "state": "active", "url": "https://agent.example/callback", "outcomes": None},
+        {
+            "id": WEBHOOK_ID,
+            "state": "active",
+            "paused_at": None,
+            "url": "https://agent.example/callback",
+            "outcomes": None,
+        },
     ],
 }
 

@@ -33,6 +33,10 @@ class UpstreamView(ResponseBody):
         description="Why the connection fails, does not respond, or the entry is skipped, as a fixed word"
     )
     advice: str | None = Field(description="How to fix the last error")
+    error_output: str | None = Field(
+        description="For an operator: the exit code of a command that ended before it served a call, and the end of what it "
+        "wrote to standard error, which may contain secrets; else null"
+    )
     intake: UpstreamIntake = Field(
         description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"
     )

@@ -54,6 +54,7 @@ from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.silence_monitor import SilenceMonitor
 from ringback.upstreams.transports.child_process import ChildProcess
+from ringback.upstreams.transports.error_output import find_error_output
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ class UpstreamConnection:
             state_since=self._status.state_since,
             last_error=self._status.shown_problem,
             advice=self._status.advice,
+            error_output=self._status.error_output,
             calls_in_flight=len(self._running_calls) - unsent,
             calls_waiting=unsent,
             max_concurrent=self.config.max_concurrent,
@@ -320,7 +322,7 @@ class UpstreamConnection:
             session = cast("UpstreamSession", await tasks.start(self._run_shared_session))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure leads to another attempt
             self._login_gate.note_failure(error)
-            self._record_failure(classify_problem(error))
+            self._record_failure(classify_problem(error), find_error_output(error))
             return None
         self._login_gate.open()
         self._handshake_order.note_success()
@@ -334,9 +336,9 @@ class UpstreamConnection:
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
         return session
 
-    def _record_failure(self, problem: ConnectionProblem) -> None:
+    def _record_failure(self, problem: ConnectionProblem, error_output: str | None) -> None:
         self._handshake_order.note_failure(problem)
-        self._status.record_failure(problem)
+        self._status.record_failure(problem, error_output)
 
     async def _run_shared_session(self, *, task_status: anyio.abc.TaskStatus[UpstreamSession]) -> None:
         """Open, serve and close one shared session in this task, because the SDK's contexts require one task."""

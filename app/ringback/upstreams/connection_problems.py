@@ -40,7 +40,10 @@ _PROBLEM_ADVICE: Final = {
     ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
     ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
     ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
-    ConnectionProblem.LOST: "See its log, or run its command by hand, to see why it ends.",
+    ConnectionProblem.LOST: (
+        "Run its command by hand, or see its log, to see why it ends. RINGBACK_LOG_LEVELS=upstreams=debug logs what a "
+        "command writes to standard error (upstream.stderr)."
+    ),
     ConnectionProblem.TIMEOUT: (
         "Check the 'url' and see the log of its server, or run its command by hand, to see why it does not respond."
     ),

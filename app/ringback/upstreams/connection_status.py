@@ -32,6 +32,7 @@ class ConnectionStatus:
         self.state_since: datetime = clock.now()
         self.problem: ConnectionProblem | None = None
         """Why the last attempt to connect failed; None after a success."""
+        self._error_output: str | None = None
         self._changed = anyio.Event()
 
     @property
@@ -50,6 +51,11 @@ class ConnectionStatus:
         return self.problem or (ConnectionProblem.UNRESPONSIVE if is_unresponsive else None)
 
     @property
+    def error_output(self) -> str | None:
+        """What a command wrote to standard error before the last attempt failed, and its exit code. For operators only."""
+        return None if self.problem is None else self._error_output
+
+    @property
     def advice(self) -> str | None:
         return None if self.shown_problem is None else get_advice(self.shown_problem, self._upstream)
 
@@ -61,11 +67,12 @@ class ConnectionStatus:
         self.state = state
         self.notify_waiters()
 
-    def record_failure(self, problem: ConnectionProblem) -> None:
+    def record_failure(self, problem: ConnectionProblem, error_output: str | None = None) -> None:
         # One warning a problem, not one an attempt.
         level = logging.DEBUG if problem is self.problem else logging.WARNING
-        log.log(level, "upstream.failing", extra={"upstream": self._upstream, "problem": str(problem)})
-        self.problem = problem
+        output = {} if error_output is None else {"error_output": error_output}
+        log.log(level, "upstream.failing", extra={"upstream": self._upstream, "problem": str(problem), **output})
+        self.problem, self._error_output = problem, error_output
         self.set_state(ConnectionState.FAILING)
 
     def record_slow_attempt(self) -> None:

@@ -3,6 +3,7 @@
 python openai_agents_agent.py ask SESSION "Build the report"   runs until the agent answers, or until it waits for its tools
 python openai_agents_agent.py wake < callback.json             another process: goes on with the tools' results
 
+    pip install "ringback[openai-agents]"
     ringback listen --url "$RINGBACK_URL" --exec "python openai_agents_agent.py wake"
 
 RINGBACK_URL and RINGBACK_API_KEY are Ringback's, UPSTREAM is the MCP server behind it, and OPENAI_DEFAULT_MODEL a model's name.

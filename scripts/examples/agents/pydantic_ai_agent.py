@@ -3,6 +3,7 @@
 python pydantic_ai_agent.py ask SESSION "Build the report"   runs until the agent answers, or until it waits for its tools
 python pydantic_ai_agent.py wake < callback.json             another process: goes on with the tools' results
 
+    pip install "ringback[pydantic-ai]"   # and the extra of pydantic-ai-slim for your model's provider
     ringback listen --exec "python pydantic_ai_agent.py wake"
 
 RINGBACK_URL and RINGBACK_API_KEY are Ringback's, UPSTREAM is the MCP server behind it, and AGENT_MODEL a model's name.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
 from ringback.domain.call import Call, CallStatus
@@ -299,3 +300,22 @@ async def test_the_error_of_a_tool_that_asks_as_another_era_does_says_what_an_op
         in ended.error["message"]
     )
     assert '"protocol": "legacy"' in ended.error["message"]
+
+
+async def test_a_tool_error_of_fastmcp_about_the_era_is_followed_by_what_an_operator_can_do(engine: Engine) -> None:
+    own = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections."
+    server = MCPServer[Any]("asking", log_level="ERROR")
+
+    @server.tool()
+    async def choose() -> str:  # pyright: ignore[reportUnusedFunction] - the server calls it
+        raise ToolError(own)
+
+    call = make_call_to(engine, "choose")
+    await engine.insert_calls(call)
+    async with running_with_app(engine, server.streamable_http_app()):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.TOOL_ERROR
+    first, second = json.loads(await engine.read_result(call) or b"")["content"]
+    assert own in first["text"]
+    assert '"protocol": "legacy"' in second["text"]

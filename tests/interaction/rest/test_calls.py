@@ -59,7 +59,8 @@ async def test_a_call_lists_the_webhooks_that_get_its_callback(alice: httpx.Asyn
 
     started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
 
-    assert started["webhooks"] == [{"id": webhook["id"], "state": "active", "url": CALLBACK_URL, "outcomes": None}]
+    (shown,) = started["webhooks"]
+    assert shown == {"id": webhook["id"], "state": "active", "paused_at": None, "url": CALLBACK_URL, "outcomes": None}
     assert "hint" not in started
 
 

@@ -166,7 +166,10 @@ async def test_an_entry_that_cannot_be_served_is_shown_and_named_to_callers_whil
     assert (served.name, served.configured_name, served.state) == ("stage", "", "ready")
     assert (skipped.name, skipped.configured_name, skipped.state) == ("my-server", "My Server", "skipped")
     assert (skipped.transport, skipped.last_error) == ("unknown", "missing_variable")
-    assert skipped.advice == "'url' needs the environment variable ABSENT, which is not set; set it before starting."
+    assert skipped.advice == (
+        "'url' needs the environment variable ABSENT, which is not set; set it in the service's environment before starting: "
+        ".env gives only RINGBACK_ settings."
+    )
     assert refused.value.slug == "unknown-upstream"
     assert only.name == "stage"
 

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 
@@ -28,6 +29,20 @@ async def test_an_unknown_upstream_is_not_found(alice: httpx.AsyncClient) -> Non
     answer = await alice.get("/v1/upstreams/svn/tools")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+
+
+async def test_only_an_operator_sees_what_a_failing_command_wrote(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    connection = service.connections["git"]
+    connection.last_error, connection.error_output = "connection_lost", "exit code 2: ACME_TOKEN is not set"
+    operator = await service.create_client("operator", scopes=frozenset(Scope))
+
+    shown = [(await client.get("/v1/upstreams")).json()["upstreams"][0] for client in (operator, alice)]
+    status = (await operator.get("/v1/status")).json()["upstreams"][0]
+
+    assert [each["error_output"] for each in shown] == ["exit code 2: ACME_TOKEN is not set", None]
+    assert status["error_output"] == "exit code 2: ACME_TOKEN is not set"
 
 
 @pytest.mark.requirement("R25")

@@ -26,6 +26,7 @@ from ringback.upstreams.transports.child_records import (
     read_process_status,
     signal_processes,
 )
+from ringback.upstreams.transports.error_output import ErrorOutput
 from tests.support.application import running_application
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -144,7 +145,7 @@ async def test_the_pipe_of_a_childs_error_output_is_closed_however_often_its_end
     kept, is_open = list[int](), asyncio.Event()
 
     async def log_until_cancelled() -> None:
-        async with child.log_stderr("stage") as errlog:
+        async with child.log_stderr("stage", ErrorOutput()) as errlog:
             kept.append(os.dup(errlog.fileno()))  # as a process that the child has started
             is_open.set()
             await asyncio.Event().wait()

@@ -26,6 +26,7 @@ from tests.support.upstreams import (
     make_app_of_older_sdk,
     make_http_config,
     make_legacy_app,
+    make_python_config,
     open_bound_driver,
     open_upstreams,
     respond_with,
@@ -65,6 +66,27 @@ async def test_an_unreachable_upstream_is_waited_for_and_then_reported(config: U
         (info,) = upstreams.tool_catalog.list_upstreams()
 
     assert (info.state, info.last_error, info.connections) == ("failing", problem, 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("-c", "import sys; sys.exit('ERROR: ACME_TOKEN is not set')"), "exit code 1: ERROR: ACME_TOKEN is not set"),
+        (("-m", "no_such_module_of_acme"), "No module named no_such_module_of_acme"),
+    ],
+)
+async def test_a_command_that_ends_at_once_says_why_in_the_warning_and_in_the_list(
+    args: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_upstreams(make_python_config(*args)) as upstreams:
+        await wait_for_state(upstreams, "failing")
+        (info,) = upstreams.tool_catalog.list_upstreams()
+
+    warnings = [each for each in caplog.records if each.message == "upstream.failing" and each.levelname == "WARNING"]
+    assert words in warnings[0].__dict__["error_output"]
+    assert info.last_error == "connection_lost"
+    assert words in str(info.error_output)
+    assert "RINGBACK_LOG_LEVELS=upstreams=debug" in str(info.advice)
 
 
 async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:

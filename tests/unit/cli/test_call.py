@@ -46,7 +46,8 @@ def test_an_argument_with_half_a_character_is_named_and_nothing_is_sent(run: Run
 
 
 def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, service: respx.MockRouter) -> None:
-    webhooks = [{"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}]
+    webhook = {"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}
+    webhooks = [webhook, webhook | {"id": "wh_2", "paused_at": "2026-11-20T17:00:00Z"}]
     route = service.post("/v1/calls").respond(202, json=started(webhooks=webhooks))
 
     ran = run(
@@ -62,6 +63,7 @@ def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, ser
         "status: working",
         "resume_token: the.token",
         "webhook: https://agent.example/callback (wh_1, active)",
+        "webhook: https://agent.example/callback (wh_2, active and paused)",
         f"callback_secret: {secret}",
     ]
     assert get_last_request(route).headers["authorization"] == "Bearer rbk_x"

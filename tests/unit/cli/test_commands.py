@@ -167,6 +167,10 @@ def test_a_mistyped_command_gets_a_suggestion(run: Run) -> None:
     assert "'call" in refused.stderr
 
 
+def test_who_resumes_a_call_is_shown_the_command_that_joins_it(run: Run) -> None:
+    assert "'join'" in run("resume", "the.token").stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "ringback")
 def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...]) -> None:
     shown = run(*command, "--help")

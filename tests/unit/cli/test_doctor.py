@@ -14,6 +14,7 @@ import httpx
 import pytest
 import respx
 
+from ringback.schemas.examples import UPSTREAM as UPSTREAM_EXAMPLE
 from ringback.signing.secrets import API_KEY_RANDOM_BYTES, generate_api_key
 from tests.support.doctor import Run, findings, list_checks, list_failed_checks
 from tests.support.upstreams import STDIO_SERVER
@@ -48,7 +49,9 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
     ran = run("doctor", *UPSTREAM)
 
     assert ran.exit_code == 0, ran.stdout
-    assert {line.split()[0] for line in ran.stdout.splitlines()} == {"ok"}
+    marks = {line.split()[0] for line in ran.stdout.splitlines() if " service status " not in line}
+    assert marks == {"ok"}
+    assert "skip   service status " in ran.stdout
     for about in (
         "settings",
         "database",
@@ -165,13 +168,31 @@ def test_a_key_that_was_given_is_not_asked_for(run: Run, service: respx.MockRout
         403, json={"detail": "admin"}, headers={"content-type": "application/problem+json"}
     )
 
+    service.get("/v1/upstreams").respond(
+        403, json={"detail": "read"}, headers={"content-type": "application/problem+json"}
+    )
+
     checks = findings(list_checks(run, "--api-key", key))
 
     ok, detail = checks["upstreams"]
     assert ok
     assert detail.endswith("runs with its own: the service is asked about them with the API key")
     assert "--api-key" not in detail
-    assert checks["service status"] == (True, "not asked: the key lacks the scope admin")
+    assert checks["service status"][1].startswith("not asked: the key lacks the scope admin. ")
+
+
+def test_a_key_without_the_scope_admin_still_shows_the_upstreams_that_fail(
+    run: Run, service: respx.MockRouter, key: str
+) -> None:
+    service.get("/v1/status").respond(403, json={"detail": "admin"}, headers={"content-type": PROBLEM})
+    failing = UPSTREAM_EXAMPLE | {"name": "acme", "state": "failing", "last_error": "connection_lost"}
+    service.get("/v1/upstreams").respond(json={"upstreams": [failing | {"advice": "See its log."}]})
+
+    ran = list_checks(run, "--api-key", key, *UPSTREAM)
+
+    assert set(list_failed_checks(ran)) == {"service upstream acme"}
+    (skipped,) = (each for each in json.loads(ran.stdout) if each["skipped"])
+    assert skipped["about"] == "service status"
 
 
 def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,4 +394,6 @@ def respond_to_key(service: respx.MockRouter, key: str, response: httpx.Response
             return response
         return httpx.Response(401, json={"detail": "Send your API key."}, headers={"content-type": PROBLEM})
 
+    if response.status_code == 403:
+        service.get("/v1/upstreams").mock(side_effect=respond)
     service.get("/v1/status").mock(side_effect=respond)

@@ -1,6 +1,7 @@
 """The errors for a service that rejects, does not respond, or is not Ringback."""
 
 import pickle
+import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,8 +136,9 @@ async def test_a_failed_connection_says_what_to_do(
 ) -> None:
     service.get("/v1/upstreams").mock(side_effect=error)
 
-    with pytest.raises(ConnectionFailed, match=words):
+    with pytest.raises(ConnectionFailed, match=words) as failed:
         await client.upstreams()
+    assert "httpx" not in "".join(traceback.format_exception(failed.value, limit=0))
 
 
 @pytest.mark.parametrize(

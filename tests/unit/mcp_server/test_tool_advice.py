@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ringback.domain.errors import NotFound
 from ringback.mcp_server.jsonrpc_errors import build_error_result, to_mcp_error
 from ringback.mcp_server.tool_advice import name_tools
+from ringback.upstreams.catalog.tool_catalog import upstream_unavailable
 
 REQUEST: Final = re.compile(r"\b(GET|POST|PATCH|PUT|DELETE) /")
 DETAILS: Final = [
@@ -35,6 +36,13 @@ DETAILS: Final = [
             '("check_arguments": false). See it: GET /v1/upstreams/git/tools'
         ),
         "They do not match: #/b: is missing. tools/list has its schema.",
+    ),
+    (
+        "Upstream 'odd' cannot be started (command_or_folder_not_found). See what to do: GET /v1/upstreams",
+        (
+            "Upstream 'odd' cannot be started (command_or_folder_not_found). Do not try again: tell the user, who sees with "
+            "`ringback upstreams` what to do."
+        ),
     ),
     ("Try again. See its state: GET /v1/upstreams", "Try again. If that fails, tell the user."),
     (
@@ -76,3 +84,16 @@ def test_json_rpc_errors_and_error_results_name_tools() -> None:
 
     assert [REQUEST.search(text) for text in shown] == [None, None]
     assert all("ringback_list_calls" in text for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        ("command_or_folder_not_found", "Do not try again"),
+        ("command_cannot_be_started", "Do not try again"),
+        ("connection_lost", "Try again in a moment"),
+        (None, "Try again in a moment"),
+    ],
+)
+def test_a_model_is_not_advised_to_call_a_mistyped_command_again(problem: str | None, words: str) -> None:
+    assert words in name_tools(upstream_unavailable("odd", problem).detail)

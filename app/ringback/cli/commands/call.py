@@ -38,7 +38,9 @@ def call(
     json_args: Annotated[
         str | None, typer.Option("--json-args", metavar="JSON", help="All arguments as one JSON object.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the call ends, and print the result.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the call ends, and print the result. Takes no number.")
+    ] = False,
     session: Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Your client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Your correlation_id.")] = None,
     callback: Annotated[
@@ -108,7 +110,9 @@ def _print_started(started: Started) -> None:
     print_output(f"status: {started.call.status}")
     print_output(f"resume_token: {started.resume_token}")
     for webhook in started.webhooks:
-        print_output(f"webhook: {webhook.url} ({webhook.id}, {webhook.state})")
+        print_output(
+            f"webhook: {webhook.url} ({webhook.id}, {webhook.state}{' and paused' if webhook.paused_at else ''})"
+        )
     if started.callback_secret:
         print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:

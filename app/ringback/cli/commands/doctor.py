@@ -187,7 +187,9 @@ class _InstallationChecks:
                 *await check_running_service(self._url, self._api_key, lists_tools=lists_tools, clock=self._clock)
             )
         else:
-            self._report.add(Finding("service status", True, "not asked: the service does not respond"))
+            self._report.add(
+                Finding("service status", True, "not asked: the service does not respond", is_skipped=True)
+            )
         if self._is_here:
             await self._check_public_url()
 

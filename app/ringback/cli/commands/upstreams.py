@@ -26,6 +26,7 @@ _UPSTREAM_COLUMNS: Final = (
     "calls_in_flight",
     "calls_waiting",
     "last_error",
+    "error_output",
     "advice",
 )
 _TOOL_COLUMNS: Final = ("name", "title", "description")

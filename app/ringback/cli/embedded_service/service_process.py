@@ -58,7 +58,9 @@ LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 @exit_on_service_errors()
 def mcp_service(
     *,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop it instead. The next client starts it again.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop it instead. A client that is open starts it again: close them first.")
+    ] = False,
 ) -> None:
     """Run the service of this user until it is idle. `ringback mcp` starts it; one runs at a time."""
     paths = find_paths(os.environ)

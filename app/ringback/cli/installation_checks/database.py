@@ -48,6 +48,8 @@ class Finding:
     about: str
     ok: bool
     detail: str
+    is_skipped: bool = False
+    """Nothing was checked, for a reason that is no fault. `detail` says it."""
 
 
 async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding]:

@@ -27,9 +27,15 @@ class FindingReport:
 
     def finish(self) -> None:
         if self._as_json:
-            print_json([{"about": each.about, "ok": each.ok, "detail": each.detail} for each in self._findings])
+            print_json([_to_json(each) for each in self._findings])
+
+
+def _to_json(finding: Finding) -> dict[str, object]:
+    """`ok` of a check that was skipped is true, because nothing is known to be wrong."""
+    return {"about": finding.about, "ok": finding.ok, "skipped": finding.is_skipped, "detail": finding.detail}
 
 
 def _print_lines(findings: Iterable[Finding]) -> None:
     for finding in findings:
-        print_output(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.about:<{ABOUT_WIDTH}}  {finding.detail}")
+        mark = "skip " if finding.is_skipped else "ok   " if finding.ok else "WRONG"
+        print_output(f"{mark}  {finding.about:<{ABOUT_WIDTH}}  {finding.detail}")

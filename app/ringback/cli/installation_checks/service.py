@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
-from ringback.cli.installation_checks.upstreams import check_listed_tools
+from ringback.cli.installation_checks.upstreams import check_listed_tools, describe_output
 from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Upstream, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
@@ -25,6 +25,10 @@ _NOT_ASKED: Final = (
 )
 _UNRESPONSIVE: Final = "unresponsive"
 """The state of an upstream that is connected, and silent while calls of it have time."""
+_NOT_ALLOWED: Final = (
+    "not asked: the key lacks the scope admin. Without it this command does not check the service's workers, keys, overdue "
+    "deliveries and failing webhooks."
+)
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
 """An operator mends a few at a time; the count says how many there are."""
 
@@ -54,17 +58,29 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
             webhooks = await collect_first(operator_client.webhooks(health="failing"), limit=FAILING_WEBHOOKS_SHOWN_MAX)
             tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
-        return [Finding("service status", True, "not asked: the key lacks the scope admin")]
+        return await _check_readable(url, api_key)
     except ClientError as problem:
         is_refusal = isinstance(problem, Problem) and not isinstance(problem, Unauthenticated)
         if not api_key and not is_refusal:  # it asks for a key, or is away, which the check `service` says
-            return [Finding("service status", True, _NOT_ASKED)]
+            return [Finding("service status", True, _NOT_ASKED, is_skipped=True)]
         return [Finding("service status", False, str(problem))]
     return [
         *described,
         *tools,
         *describe_failing_webhooks(webhooks, status.failing_webhooks),
     ]
+
+
+async def _check_readable(url: str, api_key: str | None) -> list[Finding]:
+    """What a key without the scope `admin` may read: the state of its upstreams."""
+    skipped = Finding("service status", True, _NOT_ALLOWED, is_skipped=True)
+    try:
+        async with create_client(url, api_key) as client:
+            return [*_check_upstreams(await client.upstreams()), skipped]
+    except Forbidden:
+        return [skipped]
+    except ClientError as problem:
+        return [Finding("service status", False, str(problem))]
 
 
 async def check_same_database(url: str, api_key: str | None, settings: Settings) -> list[Finding]:
@@ -115,7 +131,7 @@ def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
         _check_names("service endpoints", status.failing_endpoints, "failed and are being restarted; its log says why"),
         _check_service_keys(status),
         _check_queue(status),
-        *_check_upstreams(status),
+        *_check_upstreams(status.upstreams),
     ]
 
 
@@ -180,15 +196,15 @@ def _say_since(upstream: Upstream) -> str:
     return f" since {upstream.state_since:%Y-%m-%d %H:%M} UTC" if upstream.state_since else ""
 
 
-def _check_upstreams(status: ServiceStatus) -> list[Finding]:
+def _check_upstreams(upstreams: Sequence[Upstream]) -> list[Finding]:
     """An upstream that does not respond may be busy with a tool (`domain.liveness`), so it is named, and is no fault."""
-    shown = [each for each in status.upstreams if each.last_error is not None]
+    shown = [each for each in upstreams if each.last_error is not None]
     failing = [each for each in shown if each.state != _UNRESPONSIVE]
     found = [
         Finding(
             f"service upstream {each.name}",
             each.state == _UNRESPONSIVE,
-            f"{each.last_error}{_say_since(each)}. {each.advice or ''}".rstrip(),
+            f"{each.last_error}{_say_since(each)}{describe_output(each.error_output)}. {each.advice or ''}".rstrip(),
         )
         for each in shown
     ]
@@ -198,9 +214,9 @@ def _check_upstreams(status: ServiceStatus) -> list[Finding]:
             False,
             f"it is {each.intake}. Resume it: ringback upstreams resume {each.name}",
         )
-        for each in status.upstreams
+        for each in upstreams
         if each.intake != "open"
     ]
-    working = len(status.upstreams) - len(failing)
-    summary = Finding("service upstreams", True, f"{working} of {len(status.upstreams)} have no error")
+    working = len(upstreams) - len(failing)
+    summary = Finding("service upstreams", True, f"{working} of {len(upstreams)} have no error")
     return [summary, *found, *closed]

@@ -60,13 +60,13 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
     advice = (
         "To check its upstreams, give --config with its file, or --api-key with the scope admin if it asks for keys."
     )
-    return Finding("upstreams", True, f"not known: {reason}. {advice}")
+    return Finding("upstreams", True, f"not known: {reason}. {advice}", is_skipped=True)
 
 
 def describe_unasked_upstreams(service_url: str) -> Finding:
     """While no Ringback responds at the URL that the user named, and this environment has no configuration."""
     detail = f"not checked: no Ringback responds at {service_url}, and this environment names no configuration"
-    return Finding("upstreams", True, detail)
+    return Finding("upstreams", True, detail, is_skipped=True)
 
 
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
@@ -128,7 +128,7 @@ def _describe_unreachable(info: UpstreamInfo, config: UpstreamConfig) -> str:
 
     problem = info.last_error or "it does not respond"
     advice = info.advice or get_advice(ConnectionProblem.TIMEOUT, config.name)
-    return f"It is unreachable: {problem}. {advice}{_name_command(config)}"
+    return f"It is unreachable: {problem}{describe_output(info.error_output)}. {advice}{_name_command(config)}"
 
 
 def _name_command(config: UpstreamConfig) -> str:
@@ -137,6 +137,11 @@ def _name_command(config: UpstreamConfig) -> str:
         return ""
     folder = f", in the folder {config.cwd}" if config.cwd else ""
     return f" The command: {shlex.quote(config.command)} with the 'args' and 'env' of its configuration{folder}."
+
+
+def describe_output(error_output: str | None) -> str:
+    """What follows the name of a problem: how the command ended, and what it wrote last."""
+    return f" ({error_output.rstrip('.')})" if error_output else ""
 
 
 async def check_listed_tools(client: RingbackClient, upstreams: Iterable[Upstream]) -> list[Finding]:

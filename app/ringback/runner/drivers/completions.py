@@ -57,7 +57,9 @@ _NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
 _ASKS_IN_OTHER_ERA: Final = (
     "Cannot send 'elicitation/create': this transport context has no back-channel for server-initiated requests."
 )
-"""The error of servers on the SDK 2.x, and on FastMCP 4, whose tool asks during a request of 2026-07-28 (`ctx.elicit`)."""
+"""The error of servers on the SDK 2.x whose tool asks during a request of 2026-07-28 (`ctx.elicit`)."""
+_ASKS_IN_FASTMCP: Final = "elicitation via server-initiated requests is unavailable on"
+"""In the tool error of a server on FastMCP 4."""
 _ASK_IN_LEGACY: Final = (
     'The tool asks as only 2025-11-25 allows: let the operator of Ringback set "protocol": "legacy" for this upstream, in '
     'the "ringback" object of its configuration.'
@@ -133,6 +135,7 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
         return failed_completion(
             CallOutcome.UPSTREAM_ERROR, "The upstream returned a response that is not a CallToolResult."
         )
+    result = _advise_era(result)
     try:
         body = _dump_result(without_reserved_meta(result))
     except TypeError:
@@ -142,6 +145,15 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
     if len(body) > RESULT_BYTES_MAX:
         return _not_stored(f"is larger than {RESULT_BYTES_MAX} bytes")
     return completion_from_result(body, is_error=result.get("isError") is True)
+
+
+def _advise_era(result: dict[str, Any]) -> dict[str, Any]:
+    """The one result that is changed: after the error of a tool that asks as the other era does, what an operator can do."""
+    if result.get("isError") is not True:
+        return result
+    if not any(_ASKS_IN_FASTMCP in str(block.get("text", "")) for block in result["content"]):
+        return result
+    return {**result, "content": [*result["content"], {"type": "text", "text": _ASK_IN_LEGACY}]}
 
 
 def _not_stored(reason: str) -> CallCompletion:

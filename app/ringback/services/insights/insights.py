@@ -126,11 +126,14 @@ class Insights:
         logins = await self._store.read(
             lambda tx: read_login_states(tx, visible, caller.principal, public_url=self._public_url)
         )
-        owners = await self._count_signed_in(visible if Scope.ADMIN in caller.scopes else ())
+        is_operator = Scope.ADMIN in caller.scopes
+        owners = await self._count_signed_in(visible if is_operator else ())
         return [
             *(
                 ListedUpstream(
-                    info=_with_login_advice(info, logins[info.name]),
+                    info=_with_login_advice(
+                        info if is_operator else replace(info, error_output=None), logins[info.name]
+                    ),
                     intake=intakes.get(info.name, UpstreamIntake.OPEN),
                     login=logins[info.name],
                     signed_in_owners=owners.get(info.name),

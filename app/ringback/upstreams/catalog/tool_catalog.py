@@ -282,8 +282,17 @@ def require_no_login(info: UpstreamInfo) -> None:
         raise login_required(info.name)
 
 
+_LASTING_PROBLEMS: Final = {ConnectionProblem.NOT_FOUND, ConnectionProblem.NOT_STARTED}
+"""Another attempt at the request does not help."""
+
+
 def upstream_unavailable(upstream: str, problem: str | None) -> Unavailable:
     """The error of a request that needs the upstream at once. `problem` is why it could not be reached; None if it was."""
+    if problem in _LASTING_PROBLEMS:
+        return Unavailable(
+            f"Upstream '{upstream}' cannot be started ({problem}), until its entry in the configuration is corrected. "
+            "See what to do: GET /v1/upstreams"
+        )
     state = "does not respond now" if problem is None else f"cannot be reached now ({problem})"
     return Unavailable(f"Upstream '{upstream}' {state}. See how it is doing: GET /v1/upstreams")
 

@@ -11,7 +11,7 @@ from ringback.domain.upstreams import SkipReason
 
 SHOWN_NAME_LENGTH_MAX: Final = 64
 """Characters of a foreign name that an error shows."""
-SET_VARIABLE_ADVICE: Final = "set it before starting"
+SET_VARIABLE_ADVICE: Final = "set it in the service's environment before starting: .env gives only RINGBACK_ settings"
 """What to do about a missing variable. A service that reads a file of variables gives other advice."""
 FIELD_ERROR: Final = "config_field"
 """The pydantic type of the errors made here. Errors of other types have pydantic's own words."""

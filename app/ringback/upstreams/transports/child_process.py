@@ -9,7 +9,8 @@ until they notice the end of their input, or until the next start (`child_record
 Each child leads a session of its own, so that signals reach its whole process group, and signals of the terminal do not.
 
 The service reads the standard error of its children and logs it at debug level. An unread pipe would block the child when it is
-full, and inherited standard error would mix texts of the child, perhaps with user data, into the log of the service.
+full, and inherited standard error would mix texts of the child, perhaps with user data, into the log of the service. The end
+of what a child wrote that could not be used at all is kept for the operator (`error_output`).
 """
 
 import asyncio
@@ -39,6 +40,7 @@ from ringback.upstreams.transports.child_records import (
     read_process_status,
     signal_processes,
 )
+from ringback.upstreams.transports.error_output import ErrorOutput
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +65,14 @@ _PROBE_TIMEOUT_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
-async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
-    """Open a file for the standard error of children. Their output is logged until the context ends."""
+async def log_stderr(upstream: str, output: ErrorOutput) -> AsyncGenerator[TextIO]:
+    """Open a file for the standard error of children. Until the context ends, it is logged, and `output` has its end."""
     read_end, write_end = os.pipe()
     reader = asyncio.StreamReader(limit=READ_BYTES)
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
     )
-    logging_task = asyncio.create_task(_log_chunks(upstream, reader))
+    logging_task = asyncio.create_task(_log_chunks(upstream, reader, output))
     try:
         with os.fdopen(write_end, "w", encoding="utf-8") as errlog:
             yield errlog
@@ -82,9 +84,10 @@ async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
             pipe.close()
 
 
-async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
+async def _log_chunks(upstream: str, reader: asyncio.StreamReader, output: ErrorOutput) -> None:
     leave_log_context()  # the child may serve many calls
     while chunk := await reader.read(READ_BYTES):
+        output.append(chunk)
         if log.isEnabledFor(logging.DEBUG):
             text = chunk[:STDERR_TEXT_BYTES_MAX].decode(errors="replace").rstrip()
             log.debug(STDERR_EVENT, extra={"upstream": upstream, "text": text})
@@ -105,6 +108,8 @@ class ChildProcess:
         """The number of chunks read from the child. A child with new chunks runs."""
         self.is_stalled = False
         """Whether the child has not read its input for `child_input.WRITE_TIMEOUT_SECONDS`."""
+        self.exit_code: int | None = None
+        """Of a child that ended by itself, or at the end of its input; known after `stop`. A signal has a negative number."""
         self._process = process
         self._record = record
         self._child_records = child_records
@@ -134,6 +139,7 @@ class ChildProcess:
         """Stop the child and its descendants in bounded time: end of input, SIGTERM, SIGKILL."""
         self.stdin.close()
         await _poll_until(_get_deadline(), self._has_exited)
+        self.exit_code = self._process.returncode
         try:
             if not await self._terminate():
                 _signal_group(self._process, signal.SIGKILL)

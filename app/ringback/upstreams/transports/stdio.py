@@ -40,6 +40,7 @@ from ringback.upstreams.message_flow import SLICE_LINES, encode_refusal
 from ringback.upstreams.transports.child_input import ChildInput
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
 from ringback.upstreams.transports.child_records import ChildRecords
+from ringback.upstreams.transports.error_output import ErrorOutput
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import (
     DecodedMessage,
@@ -72,23 +73,31 @@ async def open_stdio(
 ) -> AsyncGenerator[tuple[Streams, ChildProcess]]:
     """Start the child and stop it when the context ends. Raises OSError if it cannot be started.
 
+    An error that leaves the context has a note with the end of the child's standard error (`find_error_output`).
+
     `child_requests` has the requests of the child that get a response. The session takes out one that it leaves unanswered.
     """
-    async with log_stderr(config.name) as errlog:
-        child = await start_child_process(
-            config.command, config.args, env=config.env, cwd=config.cwd, errlog=errlog, child_records=child_records
-        )
-        pipe = _StdioTransport(child, faults, set() if child_requests is None else child_requests)
-        async with anyio.create_task_group() as tasks:
-            for task in (pipe.read_output, pipe.accept_messages, pipe.write_input, pipe.close_on_exit):
-                tasks.start_soon(task)
-            try:
-                yield pipe.streams, child
-            finally:
-                with anyio.CancelScope(shield=True):  # every wait in it is bounded
-                    await pipe.close()
-                    await child.stop()
-                tasks.cancel_scope.cancel()
+    output = ErrorOutput(secrets=config.env.values())
+    try:
+        async with log_stderr(config.name, output) as errlog:
+            child = await start_child_process(
+                config.command, config.args, env=config.env, cwd=config.cwd, errlog=errlog, child_records=child_records
+            )
+            pipe = _StdioTransport(child, faults, set() if child_requests is None else child_requests)
+            async with anyio.create_task_group() as tasks:
+                for task in (pipe.read_output, pipe.accept_messages, pipe.write_input, pipe.close_on_exit):
+                    tasks.start_soon(task)
+                try:
+                    yield pipe.streams, child
+                finally:
+                    with anyio.CancelScope(shield=True):  # every wait in it is bounded
+                        await pipe.close()
+                        await child.stop()
+                        output.exit_code = child.exit_code
+                    tasks.cancel_scope.cancel()
+    except Exception as error:
+        output.add_to(error)
+        raise
 
 
 class _StdioTransport:
