@@ -123,6 +123,7 @@ class SimulatedSession:
         self, upstream: SimulatedUpstream, *, node: str, loop: SimulationLoop, tokens: UpstreamTokens | None
     ) -> None:
         self.protocol = _PROTOCOLS[upstream.kind]
+        self.server_fingerprint: str | None = f"simulated:{upstream.kind.value}"
         self._upstream = upstream
         self._node = node
         self._loop = loop

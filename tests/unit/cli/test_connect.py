@@ -15,6 +15,7 @@ from ringback.cli.commands import connect
 from ringback.cli.embedded_service.paths import ServicePaths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.output import EXIT_INTERRUPTED
+from tests.support.mocked_requests import list_requests
 from tests.unit.cli.conftest import Run
 
 SERVERS = """{
@@ -304,7 +305,7 @@ def test_an_undo_of_changes_with_and_without_a_key_requests_one_reload_with_the_
 
     run_connect("cursor", "--undo", "--file", str(file), "--api-key", "rbk_1")
 
-    keys = [call.request.headers.get("authorization") for call in list(reload.calls)[written:]]
+    keys = [each.headers.get("authorization") for each in list_requests(reload)[written:]]
     assert (written, keys) == (2, ["Bearer rbk_1"])
 
 
