@@ -30,7 +30,7 @@ _IDENTITY_STATEMENTS: Final = (
     "forget_logged_in_by",
     "delete_hours",
 )
-_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_breakers", "delete_call_counts", "delete_subscription_counts")
+_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_call_counts", "delete_subscription_counts")
 
 
 class SqlErasures(SqlRows, noun="erasures"):
@@ -114,6 +114,9 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
         return await self._sql.fetch_records(
             "events_of_calls", RECORDS.event, principal=principal, call_ids=ids, seq=seq, limit=limit
         )
+
+    async def delete_breakers(self, principal: Principal, *, limit: int) -> int:
+        return await self._sql.execute("delete_breakers", principal=principal, limit=limit)
 
     async def delete_turns_and_counts(self, principal: Principal) -> int:
         return sum([await self._sql.execute(name, principal=principal) for name in _REMAINDER_STATEMENTS])
