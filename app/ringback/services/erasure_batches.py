@@ -4,7 +4,7 @@ call         its deliveries and those of its own webhooks ─▶ its events beco
 session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it ─▶ its
              portal links
 principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks ─▶ the
-             request hashes of its expired calls ─▶ its breakers at origins ─▶ its turns at upstreams
+             request hashes of its expired calls ─▶ its turns at upstreams and its breakers at origins
 """
 
 import logging
@@ -249,14 +249,9 @@ async def _erase_request_hashes(tx: Transaction, erasure: Erasure, _rows: int) -
     return None if position is None else replace(erasure, seq=position)
 
 
-async def _erase_breakers(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
-    """Erase which origins the principal failed to reach."""
-    return erasure if await tx.erased_rows.delete_breakers(erasure.principal, limit=rows) else None
-
-
-async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure | None:
-    """Erase where else the principal is named: which upstreams served it."""
-    return erasure if await tx.erased_rows.delete_turns_and_counts(erasure.principal) else None
+async def _erase_remainder(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
+    """Erase where else the principal is named: which upstreams served it, and which origins it failed to reach."""
+    return erasure if await tx.erased_rows.delete_remainder(erasure.principal, limit=rows) else None
 
 
 async def erase_identity(tx: Transaction, erasure: Erasure, rows: int | None = None) -> bool:
@@ -279,8 +274,7 @@ _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
         _erase_remaining_calls,
         _erase_webhooks,
         _erase_request_hashes,
-        _erase_breakers,
-        _erase_turns_and_counts,
+        _erase_remainder,
     ),
 }
 

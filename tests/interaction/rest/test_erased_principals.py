@@ -93,7 +93,7 @@ async def test_an_erasure_deletes_breakers_of_many_origins_in_batches(service: S
         key = ReceiverKey(alice, f"https://{number}.example").breaker_key
         await service.store.write(lambda tx, key=key: tx.origin_breakers.save_breaker(key, CircuitBreaker(failures=1)))
 
-    batches = [await service.store.write(lambda tx: tx.erased_rows.delete_breakers(alice, limit=2)) for _ in range(4)]
+    batches = [await service.store.write(lambda tx: tx.erased_rows.delete_remainder(alice, limit=2)) for _ in range(4)]
 
     assert batches == [2, 2, 1, 0]
 
