@@ -178,8 +178,8 @@ class ErasedRows(Protocol):
         """Events of these calls with `event.seq > seq`, in the order of the list, and of the log for each call."""
         ...
 
-    async def delete_turns_and_counts(self, principal: Principal) -> int:
-        """Delete the principal's turns at upstreams, its breakers at origins, and its counts if they are 0.
+    async def delete_remainder(self, principal: Principal, *, limit: int) -> int:
+        """Delete so many of the principal's breakers at origins, its turns at upstreams, and its counts if they are 0.
 
         Return the number of rows.
         """

@@ -249,9 +249,9 @@ async def _erase_request_hashes(tx: Transaction, erasure: Erasure, _rows: int) -
     return None if position is None else replace(erasure, seq=position)
 
 
-async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure | None:
+async def _erase_remainder(tx: Transaction, erasure: Erasure, rows: int) -> Erasure | None:
     """Erase where else the principal is named: which upstreams served it, and which origins it failed to reach."""
-    return erasure if await tx.erased_rows.delete_turns_and_counts(erasure.principal) else None
+    return erasure if await tx.erased_rows.delete_remainder(erasure.principal, limit=rows) else None
 
 
 async def erase_identity(tx: Transaction, erasure: Erasure, rows: int | None = None) -> bool:
@@ -274,7 +274,7 @@ _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
         _erase_remaining_calls,
         _erase_webhooks,
         _erase_request_hashes,
-        _erase_turns_and_counts,
+        _erase_remainder,
     ),
 }
 

@@ -6,11 +6,12 @@ A name can get another server by a change of the configuration. What a handle co
 is for the server that made it, so a call goes on only where the fingerprint is the same. It contains no secret:
 
     http     scheme, host, port and path of the URL, without user and query, because keys in them are rotated
-    stdio    the command and its arguments, without the environment
+    stdio    the command, its arguments and the directory it runs in (`cwd`), without the environment
 
 `localhost`, 127.0.0.1 and ::1 count as one host. A handle without a fingerprint is of an older version, and goes on.
 """
 
+import os
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,15 +26,20 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _CHANGES: Final = {
     str(UpstreamTransport.HTTP): "its URL has changed",
-    str(UpstreamTransport.STDIO): "its command or the arguments of the command have changed",
+    str(UpstreamTransport.STDIO): "its command, the arguments of the command or its directory have changed",
 }
 
 
 def make_server_fingerprint(config: UpstreamConfig) -> str:
     """The transport and a digest, such as `http:0f3a…`. A digest, because some URLs have a key in their path."""
-    is_child = config.transport is UpstreamTransport.STDIO
-    server = [config.command, *config.args] if is_child else _split_address(config.url)
+    server = _list_command(config) if config.transport is UpstreamTransport.STDIO else _split_address(config.url)
     return f"{config.transport}:{jsontext.sha256(jsontext.dumps(server))[:_DIGEST_LENGTH]}"
+
+
+def _list_command(config: UpstreamConfig) -> list[str | None]:
+    """The directory counts: the same `uv run server` starts another program in another one."""
+    directory = None if config.cwd is None else os.path.normpath(config.cwd)
+    return [directory, config.command, *config.args]
 
 
 def _split_address(url: str) -> list[str | int | None]:

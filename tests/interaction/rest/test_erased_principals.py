@@ -73,6 +73,31 @@ async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_no_breakers
     assert {"turns", "origins"} <= set(find_private_text(service, text=BOB))
 
 
+async def test_an_erasure_keeps_breakers_of_a_principal_whose_name_goes_on_after_a_space(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
+    keys = [
+        ReceiverKey(Principal(name), "https://agent.example").breaker_key for name in ("alice", "alice b", "alice ")
+    ]
+    for key in keys:
+        await service.store.write(lambda tx, key=key: tx.origin_breakers.save_breaker(key, CircuitBreaker(failures=1)))
+
+    await admin.delete("/v1/principals/alice")
+
+    assert set(await service.store.read(lambda tx: tx.origin_breakers.get_breakers(keys))) == set(keys[1:])
+
+
+async def test_an_erasure_deletes_breakers_of_many_origins_in_batches(service: ServiceUnderTest) -> None:
+    alice = Principal("alice")
+    for number in range(5):
+        key = ReceiverKey(alice, f"https://{number}.example").breaker_key
+        await service.store.write(lambda tx, key=key: tx.origin_breakers.save_breaker(key, CircuitBreaker(failures=1)))
+
+    batches = [await service.store.write(lambda tx: tx.erased_rows.delete_remainder(alice, limit=2)) for _ in range(4)]
+
+    assert batches == [2, 2, 1, 0]
+
+
 async def test_an_erased_principal_leaves_no_request_hash_of_calls_that_had_expired(
     service: ServiceUnderTest, admin: httpx.AsyncClient, bob: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "last_webhooks_of_session": [{"client_session_id": "none"}],
         "last_subscriptions_of_session": [{"client_session_id": "none"}],
         "delete_turns": [{"principal": "dave"}],
-        "delete_breakers": [{"principal": "dave"}],
+        "delete_breakers": [{"principal": "dave", "limit": 2}],
         "delete_call_counts": [{"principal": "dave"}],
         "delete_subscription_counts": [{"principal": "dave"}],
     },

@@ -51,6 +51,14 @@ def test_a_child_is_the_same_server_while_its_command_and_arguments_are() -> Non
     assert make_server_fingerprint(replace(CHILD, args=("server.py --verbose",))) != fingerprint
 
 
+def test_a_child_in_another_directory_is_another_server() -> None:
+    """`uv run server` and `npm start` are what the directory says."""
+    here = make_server_fingerprint(replace(CHILD, cwd="/srv/here"))
+    assert here == make_server_fingerprint(replace(CHILD, cwd="/srv/here/"))
+    assert here != make_server_fingerprint(replace(CHILD, cwd="/srv/there"))
+    assert here != make_server_fingerprint(CHILD)
+
+
 def test_a_fingerprint_shows_no_part_of_the_url() -> None:
     transport, digest = make_server_fingerprint(make_http_config("https://mcp.example/s/secret/mcp")).split(":")
     assert (transport, len(digest)) == ("http", 16)

@@ -30,7 +30,7 @@ _IDENTITY_STATEMENTS: Final = (
     "forget_logged_in_by",
     "delete_hours",
 )
-_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_breakers", "delete_call_counts", "delete_subscription_counts")
+_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_call_counts", "delete_subscription_counts")
 
 
 class SqlErasures(SqlRows, noun="erasures"):
@@ -115,8 +115,9 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             "events_of_calls", RECORDS.event, principal=principal, call_ids=ids, seq=seq, limit=limit
         )
 
-    async def delete_turns_and_counts(self, principal: Principal) -> int:
-        return sum([await self._sql.execute(name, principal=principal) for name in _REMAINDER_STATEMENTS])
+    async def delete_remainder(self, principal: Principal, *, limit: int) -> int:
+        breakers = await self._sql.execute("delete_breakers", principal=principal, limit=limit)
+        return breakers + sum([await self._sql.execute(name, principal=principal) for name in _REMAINDER_STATEMENTS])
 
     async def _list(self, name: str, erasure: Erasure, **bounds: int) -> Sequence[Any]:
         """Rows of the session, or of the principal, along the index that fits."""

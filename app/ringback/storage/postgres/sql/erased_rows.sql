@@ -131,9 +131,15 @@ WITH RECURSIVE upstreams (upstream) AS (
 )
 DELETE FROM turns WHERE upstream = ANY(ARRAY(SELECT upstreams.upstream FROM upstreams)) AND principal = :principal;
 
--- Of a principal at origins: the name, a space and the origin. '!' comes next after a space.
+-- Of a principal at origins: the name, a space and the origin. '!' comes next after a space. A further space is one in the name of
+-- another principal.
 -- name: delete_breakers
-DELETE FROM origins WHERE origin > :principal || ' ' AND origin < :principal || '!';
+DELETE FROM origins WHERE origin = ANY(ARRAY(
+    SELECT origin FROM origins
+    WHERE origin > :principal || ' ' AND origin < :principal || '!'
+        AND strpos(substr(origin, length(:principal) + 2), ' ') = 0
+    ORDER BY origin LIMIT :limit FOR UPDATE
+));
 
 -- The sums of a principal without rows are 0, though its parts may not be.
 -- name: delete_call_counts

@@ -125,9 +125,14 @@ DELETE FROM turns WHERE principal = :principal AND upstream IN (
     SELECT upstream FROM upstreams WHERE upstream IS NOT NULL
 );
 
--- Of a principal at origins: the name, a space and the origin. '!' comes next after a space.
+-- Of a principal at origins: the name, a space and the origin. '!' comes next after a space. A further space is one in the name of
+-- another principal.
 -- name: delete_breakers
-DELETE FROM origins WHERE origin > :principal || ' ' AND origin < :principal || '!';
+DELETE FROM origins WHERE origin IN (
+    SELECT origin FROM origins
+    WHERE origin > :principal || ' ' AND origin < :principal || '!' AND instr(substr(origin, length(:principal) + 2), ' ') = 0
+    LIMIT :limit
+);
 
 -- name: delete_call_counts
 DELETE FROM call_counts WHERE principal = :principal AND calls = 0;
