@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ringback import __version__
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import AttemptResult
+from ringback.domain.retry import RETRY_AFTER_SECONDS_MAX
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import EXCERPT_BYTES_MAX, RESPONSE_BODY_BYTES_MAX, Sender
@@ -130,7 +131,7 @@ async def test_cookies_are_not_kept(sender: Sender) -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0), ("soon", None), ("-1", None), ("9" * 400, None)],
+    [("7", 7.0), ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0), ("soon", None), ("-1", None), ("9" * 400, RETRY_AFTER_SECONDS_MAX)],
 )
 async def test_retry_after_is_returned_in_seconds(sender: Sender, header: str, seconds: float | None) -> None:
     async with serving_receiver(respond_with(response("503 Busy", retry_after=header))) as receiver:

@@ -323,6 +323,7 @@ def test_a_key_without_the_scope_is_no_fault(run: Run, service: respx.MockRouter
     service.get(f"{SERVICE_URL}/v1/status").respond(
         403, json={"detail": "Needs admin."}, headers={"content-type": "application/problem+json"}
     )
+    service.get(f"{SERVICE_URL}/v1/upstreams").respond(200, json={"upstreams": []})
 
     ok, detail = find(run, "--url", SERVICE_URL, "--api-key", "rbk_small")["service status"]
 
