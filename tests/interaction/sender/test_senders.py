@@ -131,7 +131,13 @@ async def test_cookies_are_not_kept(sender: Sender) -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0), ("soon", None), ("-1", None), ("9" * 400, RETRY_AFTER_SECONDS_MAX)],
+    [
+        ("7", 7.0),
+        ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0),
+        ("soon", None),
+        ("-1", None),
+        ("9" * 400, RETRY_AFTER_SECONDS_MAX),
+    ],
 )
 async def test_retry_after_is_returned_in_seconds(sender: Sender, header: str, seconds: float | None) -> None:
     async with serving_receiver(respond_with(response("503 Busy", retry_after=header))) as receiver:
