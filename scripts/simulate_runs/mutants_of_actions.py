@@ -64,7 +64,7 @@ def _keep_labels_of_erased_events() -> Sequence[Patch]:
 
 
 def _finish_erasures_at_once() -> Sequence[Patch]:
-    async def finish(tx: Transaction, erasure: Erasure) -> Erasure:
+    async def finish(tx: Transaction, erasure: Erasure, _rows: int) -> Erasure:
         return replace(erasure, finished_at=tx.now())
 
     return [(erasure_batches, "_run_first_step", finish)]
