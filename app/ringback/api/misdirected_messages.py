@@ -8,7 +8,7 @@ from ringback.domain import jsontext
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
 
 READ_BYTES_MAX: Final = 65536
-"""Of a body that nobody asked for. The first message of a client has less."""
+"""Of a body at a path that takes none. The first message of a client has less."""
 _MCP_MEDIA_TYPES: Final = ("application/json", "text/event-stream")
 """A client of streamable HTTP accepts both."""
 

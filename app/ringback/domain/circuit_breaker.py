@@ -11,8 +11,8 @@ webhook's breaker counts every failure. The others count attempts without a resp
     of a principal at an origin each attempt of the principal                   the principal's webhooks there
     of an origin                one attempt of each principal, and each probe   all webhooks there
 
-So a principal whose paths at an origin hang stops nobody else: the origin's breaker opens when that many principals have had no
-response, and nobody has had one. Any response closes the breakers of its principal and its origin. A half-open origin is probed
+So a principal whose paths at an origin hang stops no other: the origin's breaker opens when that many principals have had no
+response, and none has had one. Any response closes the breakers of its principal and its origin. A half-open origin is probed
 by the principal with the fewest failures, with a healthy webhook if it has one.
 
 A failure of ours (`attempt_category.OWN_FAILURES`: a failed look-up may be caused by our name servers) counts for no origin,

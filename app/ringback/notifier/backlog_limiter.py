@@ -165,7 +165,7 @@ class BacklogLimiter:
         return permits
 
     def limits_each_principal(self, origin: str) -> bool:
-        """Whether each principal's attempts in flight at the origin count for itself: what hangs delays nobody else's."""
+        """Whether each principal's attempts in flight at the origin count for itself: what hangs delays no other's."""
         recovery = self._recoveries.get(origin)
         return recovery is not None and not recovery.is_of_origin
 

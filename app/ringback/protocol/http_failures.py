@@ -37,7 +37,7 @@ _UNKNOWN_SESSION_CODE: Final = -32000
 _SESSION_NOT_FOUND_CODE: Final = -32001
 """The error code, with status 404, of servers on the SDK for TypeScript."""
 _REFUSING_CODES: Final = frozenset({None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE})
-"""The codes of refusals that are told by their words; None is that of a body without a code."""
+"""The codes of refusals that only their words identify; None is that of a body without a code."""
 _SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
 _ABOUT_SESSION: Final = (
     "or|valid|invalid|unknown|missing|expired|such|active|existing|required|header|transport|server|client|found|for"
