@@ -314,6 +314,16 @@ async def test_a_listener_runs_no_command_while_one_of_a_killed_listener_still_s
     assert ledger.read_text(encoding="utf-8").split() == ["begun", "ended", "begun"]
 
 
+async def test_a_listener_says_at_its_start_that_its_command_is_not_found(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--session", "none", "--state", "state.db", "--exec", "no-such-program-7 --now", "--url", url)
+    async with ringback(*listen, folder=tmp_path) as listener:
+        warning = await listener.wait_for_output(listener.err, r"^Warning: .*")
+        await listener.wait_for_output(listener.err, r"^Listening for events")
+        assert await listener.interrupt() == 0
+
+    assert "the shell finds no program 'no-such-program-7' for --exec" in warning[0]
+
+
 async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -> None:
     command = ("dev", "--port", "0", "--", sys.executable, "-m", "ringback.cli.demo_upstream")
     async with ringback(*command, folder=tmp_path) as dev:
