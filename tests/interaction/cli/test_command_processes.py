@@ -340,6 +340,15 @@ async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing blocks
 
 
+async def test_what_a_wrapped_server_writes_to_stderr_is_shown_while_it_starts(tmp_path: Path) -> None:
+    """A launcher may download it for a minute, and a server may wait for a token without end."""
+    (tmp_path / "waiting.py").write_text(
+        "import sys\nprint('looking for the token', file=sys.stderr, flush=True)\nsys.stdin.read()\n", encoding="utf-8"
+    )
+    async with ringback("dev", "--port", "0", "--", sys.executable, "waiting.py", folder=tmp_path) as dev:
+        await dev.wait_for_output(dev.err, r"^  \| looking for the token$")
+
+
 async def test_a_wrapped_server_that_fails_ends_the_command_with_its_last_words(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "import sys\nprint('looking for the token', file=sys.stderr)\nraise KeyError('ACME_TOKEN')\n", encoding="utf-8"
