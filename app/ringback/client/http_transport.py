@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
+from ringback.backoff import parse_retry_after
 from ringback.client.arguments import check_header_value, check_json, check_timeout
 from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
@@ -50,8 +51,6 @@ _READING_METHODS: Final = frozenset({"GET", "HEAD"})
 _CALL_RESOURCES: Final = frozenset({"calls", "resume"})
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
 """The end of the URL at which a client of MCP connects: that URL is often at hand in the place of the service's."""
-RETRY_AFTER_DIGITS_MAX: Final = 9
-"""About thirty years in seconds; a longer value is ignored."""
 
 
 class ClientClock(Protocol):
@@ -315,7 +314,8 @@ def _build_error(response: httpx.Response) -> Exception:
             f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}",
             status=response.status_code,
         )
-    return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
+    asked = parse_retry_after(response.headers.get("retry-after"), now=None)
+    return build_problem(response.status_code, document, retry_after_seconds=asked)
 
 
 def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
@@ -328,13 +328,6 @@ def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
-
-
-def _parse_retry_after(response: httpx.Response) -> float | None:
-    value = response.headers.get("retry-after", "")
-    if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX:
-        return float(value)
-    return None
 
 
 def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
