@@ -30,6 +30,7 @@ from ringback.client.problems import (
     UnexpectedAnswer,
     build_problem,
 )
+from ringback.client.response_limits import open_response, read_body, receive_response
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -107,8 +108,8 @@ class HttpTransport:
 
         Raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`, and `InvalidArgument` for a body that is not JSON.
 
-        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
-        do not say whether the service has executed an earlier attempt.
+        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout (`response_limits`).
+        `uncertain_statuses` do not say whether the service has executed an earlier attempt.
         """
         first_at: float | None = None
 
@@ -171,10 +172,10 @@ class HttpTransport:
                 timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
             )
             try:
-                response = await http.send(request, stream=True)
+                response = await open_response(http, request)
                 async with aclosing(response):
                     if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-                        await response.aread()
+                        await read_body(response)
                         raise _build_error(response)
                     yield response
             except httpx.RequestError as error:
@@ -230,7 +231,7 @@ class HttpTransport:
     async def _send_once(self, build_request: Callable[[httpx.AsyncClient], httpx.Request]) -> httpx.Response:
         async with self._http.use() as http:
             request, sent_at = build_request(http), self._clock.monotonic()
-            response = await http.send(request)
+            response = await receive_response(http, request)
         self._long_polls.observe_proxy_timeout(response, self._clock.monotonic() - sent_at)
         return response
 

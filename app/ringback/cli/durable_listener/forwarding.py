@@ -1,5 +1,6 @@
 """Forwards callbacks to a URL, signed as Ringback signs (Standard Webhooks)."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from http import HTTPStatus
@@ -17,6 +18,8 @@ CONNECT_SECONDS: Final = 3.0
 """The service's own limit for a connection to a receiver."""
 RESPONSE_SECONDS: Final = 60.0
 """The receiver may acknowledge after its handler. The service gives an attempt 10 s; here no other delivery waits."""
+ATTEMPT_SECONDS: Final = CONNECT_SECONDS + 2 * RESPONSE_SECONDS
+"""For one attempt: its body may take as long as the response."""
 FINAL_STATUSES: Final = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
 """Statuses after which Ringback does not repeat a delivery."""
 
@@ -40,11 +43,12 @@ class ForwardHandler:
         self._current_time = current_time
 
     async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
+        request = self._http.stream("POST", self._url, content=received.body, headers=self._build_headers(received))
         try:
-            async with self._http.stream(
-                "POST", self._url, content=received.body, headers=self._build_headers(received)
-            ) as response:  # the body of the response is not read
+            async with asyncio.timeout(ATTEMPT_SECONDS), request as response:  # the body of the response is not read
                 return _judge_response(response, now=self._current_time())
+        except TimeoutError:  # httpx limits each read only
+            return Failed(f"{self._url} did not respond within {ATTEMPT_SECONDS:g} s")
         except httpx.HTTPError as error:
             return Failed(f"{self._url} did not respond ({type(error).__name__})")
 

@@ -7,11 +7,13 @@ from typing import Final
 import pytest
 
 from ringback.backoff import RETRY_AFTER_SECONDS_MAX
+from ringback.cli.durable_listener import forwarding
 from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
 from ringback.cli.durable_listener.handlers import Failed, HandlerOutcome, ReceivedCallback
 from ringback.receiver import Callback, parse
 from ringback.signing.secrets import SECRET_BYTES, generate_secret
 from tests.support.raw_http_server import RawServer, serving_raw
+from tests.support.slow_bodies import send_slowly
 
 BODY: Final = b'{"eventId":"evt_1","name":"call.finished","timestamp":"2026-11-22T10:00:00Z","data":{}}'
 
@@ -68,3 +70,20 @@ async def test_a_receiver_s_retry_after_is_read_as_the_service_reads_it(asked: s
         outcome = await forward_callback(server.url)
 
     assert outcome == Failed(f"{server.url} responded with 503", retry_after_seconds=seconds)
+
+
+async def test_a_response_that_arrives_a_byte_at_a_time_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "ATTEMPT_SECONDS", 0.2)
+
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        async for byte in send_slowly(b"x"):
+            writer.write(byte)
+            await writer.drain()
+
+    server = RawServer()
+    async with serving_raw(trickle, server):
+        outcome = await forward_callback(server.url)
+
+    assert outcome == Failed(f"{server.url} did not respond within 0.2 s")
