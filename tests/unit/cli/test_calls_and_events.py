@@ -145,7 +145,11 @@ def test_an_answer_that_does_not_match_its_question_shows_what_is_requested(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [((), "either"), (("--accept", "{}", "--decline"), "either"), (("--accept", "["), "JSON object")],
+    [
+        ((), "either"),
+        (("--accept", "{}", "--decline"), "either"),
+        (("--accept", "["), """such as '{"name": "value"}'"""),
+    ],
 )
 def test_an_invalid_answer_is_refused_before_any_request(run: Run, options: tuple[str, ...], words: str) -> None:
     ran = run("calls", "answer", "call_1", *options)

@@ -276,7 +276,8 @@ def test_a_project_s_file_is_that_of_the_current_folder(run_connect: Connect, tm
     [
         (["emacs"], "there is claude-code, claude-desktop, cursor"),
         (["windsurf"], "there is no such file"),
-        (["windsurf", "--scope", "project"], "Windsurf has no file for a project"),
+        (["windsurf", "--scope", "project"], "Windsurf has no file for a project. Leave --scope out"),
+        (["cursor", "--undo"], "If it has changed another one, name it as then: --file FILE"),
         (["cursor", "--config", "other.json"], "name the service of this file with --url"),
         (["cursor", "--write", "--undo"], "give --write or --undo, not both"),
         (["vscode", "--file", "mcp.json", "--input", "x"], "write it as ID=VARIABLE"),

@@ -84,7 +84,7 @@ def test_empty_lists_say_so(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/upstreams/git/tools").respond(json={"tools": []})
 
     assert "ringback serve --upstream" in run("upstreams").stderr
-    assert "lists no tools" in run("tools", "git").stderr
+    assert "lists no tools. See how it is doing: ringback upstreams\n" in run("tools", "git").stderr
     assert json.loads(run("upstreams", "--json").stdout) == []
 
 
