@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -79,19 +80,27 @@ async def elicit_input(
     """Send a legacy client a question with `call_meta` in its `_meta`, and store the answer; return whether it was answered.
 
     If the client cannot answer, the question stays open for other clients. After an answer that is refused, the question is
-    sent again, up to `sent_max` times. Cancelling this coroutine cancels the question.
+    sent again with the reason, up to `sent_max` times. Cancelling this coroutine cancels the question.
     """
+    question = input_request
     for _ in range(sent_max):
         try:
-            answer = await _receive_answer(gateway, context, call, key, input_request, call_meta)
+            answer = await _receive_answer(gateway, context, call, key, question, call_meta)
             await _store_patiently(gateway, context.caller, call.id, {key: answer})
         except (MCPError, ValidationError, RingbackError) as problem:
             log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
             if not isinstance(problem, _REFUSALS):
                 return False
+            question = _add_reason(input_request, problem.detail)
         else:
             return True
     return False
+
+
+def _add_reason(request: InputRequest, reason: str) -> InputRequest:
+    """The question with the reason why its last answer was refused: a client shows its user the message, and nothing else."""
+    message = f"{request.params.get('message', '')}\n\nThe last answer was refused: {reason}"
+    return replace(request, params={**request.params, "message": message})
 
 
 async def _receive_answer(

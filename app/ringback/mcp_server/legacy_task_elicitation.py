@@ -29,7 +29,7 @@ RESULT_WAITERS_MAX: Final = 8
 of the session replaces the oldest one.
 """
 QUESTION_SENT_MAX: Final = 3
-"""How often a question is sent to one waiting tasks/result. Nothing else tells its client that an answer was refused."""
+"""How often a question is sent to one waiting tasks/result, with the reason why its last answer was refused."""
 
 
 class TaskResultWaiters:

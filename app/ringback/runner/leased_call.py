@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 SHOWN_WAIT_SECONDS_MIN: Final = 5.0
 """A shorter wait is over before its user looks, and each message is an event."""
 _TOO_MANY_REQUESTS: Final = "The upstream takes no more requests now (HTTP 429)."
-_SENT_AGAIN: Final = "The call is sent again."
+_SENT_AGAIN: Final = "The call was sent again."
+"""Stays true while the tool runs, and after its end: many tools report no progress."""
 _NOT_SENT_AGAIN: Final = "The upstream took no more requests (HTTP 429), and the call was not sent again."
 
 

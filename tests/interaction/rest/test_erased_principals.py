@@ -143,6 +143,7 @@ async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
     waiting = await admin.delete("/v1/principals/alice", params={"cancel": "true"})
 
     assert [answer.status_code for answer in refused] == [403, 403, 403, 409]
+    assert refused[2].json()["detail"].endswith("Use a key that is limited to no upstream.")
     assert (await bob.get(waiting.headers["location"])).status_code == 404
     for _ in range(2):
         await service.run_janitor()

@@ -10,7 +10,7 @@ import pytest
 from ringback.client import InvalidArgument
 from ringback.client.durable import DurableCaller, DurableClock, McpTarget, MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
-from ringback.client.durable.direct import calls, legacy_tasks, tasks
+from ringback.client.durable.direct import calls, legacy_tasks, streams, tasks
 from ringback.client.durable.direct.connection import DirectConnection
 from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
@@ -25,7 +25,8 @@ from ringback.client.durable.record import (
 )
 from ringback.client.models import InputRequest
 from ringback.protocol import tasks as protocol_tasks
-from ringback.protocol.errors import ResponseLost
+from ringback.protocol.errors import ResponseLost, SessionGone
+from ringback.protocol.resumable_requests import SESSION_GONE_SECONDS
 from tests.support.limits import WAIT_SECONDS
 from tests.support.plain_durable_callers import FastClock
 from tests.unit.client.durable.test_leases import RECORD
@@ -63,15 +64,33 @@ class RecordingClock(FastClock):
         await super().sleep(seconds)
 
 
+class AdvancingClock(FastClock):
+    """Pauses take no time, and advance the clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slept_seconds = 0.0
+
+    def now(self) -> float:
+        return super().now() + self._slept_seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self._slept_seconds += seconds
+        await super().sleep(seconds)
+
+
+POSITION = StreamedPosition(session_id="s", protocol_version="2025-11-25", request_id=1, event_id="e")
+GONE = SessionGone("The upstream no longer knows the session.")
+
+
 async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_on_gets_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2025-11-25: a client MUST respect `retry`."""
     results: list[Any] = [ResponseLost("The stream ended."), {"content": []}]
     connection = SimpleNamespace(retry_seconds=45.0, resume_stream=AsyncMock(side_effect=results))
-    position = StreamedPosition(session_id="s", protocol_version="2025-11-25", request_id=1, event_id="e")
     clock = RecordingClock()
-    call, _ = await open_calls(RECORD.model_copy(update={"position": position, "lease_holder": None}), clock=clock)
+    call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
 
     async def use_connection(_: Any, work: Any, **__: Any) -> Any:
         return await work(connection)
@@ -81,6 +100,50 @@ async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_o
 
     assert call.record.completion == DONE
     assert clock.pauses == [45.0]
+
+
+async def resume_with(monkeypatch: pytest.MonkeyPatch, *results: Any) -> tuple[CallRecord, float]:
+    """The record of a resumed call that gets these results, and the seconds until its end."""
+    connection = SimpleNamespace(retry_seconds=0.0, resume_stream=AsyncMock(side_effect=results))
+    clock = AdvancingClock()
+    call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
+
+    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
+        return await work(connection)
+
+    monkeypatch.setattr(calls, "use_connection", use_connection)
+    began_at = clock.now()
+    await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
+    assert connection.resume_stream.await_count == len(results)
+    return call.record, clock.now() - began_at
+
+
+async def test_a_session_that_is_unknown_for_a_moment_does_not_end_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that restarts says 404 for a moment, and the tool runs on behind it."""
+    record, _ = await resume_with(monkeypatch, GONE, ResponseLost("The stream ended."), GONE, {"content": []})
+
+    assert record.completion == DONE
+
+
+async def test_a_session_that_stays_unknown_ends_its_call_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, seconds = await resume_with(monkeypatch, GONE, GONE, GONE)
+
+    assert record.completion is not None
+    assert record.completion.outcome == "unknown"
+    assert SESSION_GONE_SECONDS <= seconds < 10
+
+
+async def test_joins_that_are_shorter_than_the_doubt_end_the_call_together() -> None:
+    connection = SimpleNamespace(retry_seconds=0.0, resume_stream=AsyncMock(side_effect=GONE))
+    clock = AdvancingClock()
+    call, other = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
+    await streams.resume_stream(cast("DirectConnection", connection), call, POSITION, read_seconds=5)
+    assert call.record.completion is None
+    await clock.sleep(SESSION_GONE_SECONDS)
+    await other.refresh()
+    await streams.resume_stream(cast("DirectConnection", connection), other, POSITION, read_seconds=5)
+
+    assert other.record.completion is not None
 
 
 class SilentAtFirst:
