@@ -144,12 +144,8 @@ def warn_of_unlisted_upstream(caller: Caller, webhook: Webhook, catalog: ToolCat
 async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:
     if webhook.resource_uri is None or webhook.upstream is None:
         return
-    limit = find_reached_limit(
-        await tx.change_subscriptions.list_all(now=tx.now()),
-        principal=webhook.principal,
-        upstream=webhook.upstream,
-        uri=webhook.resource_uri,
-    )
+    watched = await tx.change_subscriptions.list_watched_resources(webhook.upstream, now=tx.now())
+    limit = find_reached_limit(watched, principal=webhook.principal, uri=webhook.resource_uri)
     if limit is not None:
         raise QuotaExceeded(
             f"{limit} resources of this upstream have subscriptions already. Remove a webhook that names one of them.",
