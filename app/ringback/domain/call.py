@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ringback.domain import jsontext
 from ringback.domain.call_outcome import CallCompletion, CallError, CallOutcome, describe_error, failed_completion
@@ -108,15 +108,30 @@ class Progress:
     message: str | None = None
 
 
+class ServerFingerprint(NamedTuple):
+    """Which server a handle belongs to (`upstreams.server_fingerprints`)."""
+
+    address: str
+    """Of its URL or its command."""
+    server_id: str | None = None
+    """What the operator calls the server; None if the upstream's entry does not say it."""
+
+    def is_same_server(self, other: "ServerFingerprint") -> bool:
+        """The ids decide if both have one: a server that was moved keeps its id. Otherwise the addresses decide."""
+        if self.server_id is not None and other.server_id is not None:
+            return self.server_id == other.server_id
+        return self.address == other.address
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
     """Data with which any process can resume a call at its upstream. Only the driver that wrote it reads it."""
 
     driver: str
     data: Mapping[str, Any] = field(repr=False)
-    server_fingerprint: str | None = field(default=None, compare=False)
-    """Of the server that made the data (`upstreams.server_fingerprints`): no other one gets them. None in handles that are not
-    stored yet, in those of older versions, and in those of reported calls."""
+    server_fingerprint: ServerFingerprint | None = field(default=None, compare=False)
+    """Of the server that made the data: no other one gets them. None in handles that are not stored yet, in those of older
+    versions, and in those of reported calls."""
 
     def __post_init__(self) -> None:
         if len(jsontext.dumps(self.data)) > HANDLE_BYTES_MAX:

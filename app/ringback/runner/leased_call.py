@@ -20,6 +20,7 @@ from ringback.domain.call import (
     CallStatus,
     Handle,
     Progress,
+    ServerFingerprint,
     awaits_confirmation,
     enter_phase,
     is_dispatched_by_lease,
@@ -106,11 +107,11 @@ class LeasedCall:
         self._dispatch_record = LeasedDispatchRecord(self)
         self.sent_round: Handle | None = None
         """The handle that `save_handle(None)` removed: a round of the call is sent that continues from it."""
-        self._server_fingerprint: str | None = None
+        self._server_fingerprint: ServerFingerprint | None = None
 
     # -- for drivers: `CallContext` --
 
-    def enter_server(self, fingerprint: str | None) -> None:
+    def enter_server(self, fingerprint: ServerFingerprint | None) -> None:
         self._server_fingerprint = fingerprint
 
     async def report_progress(self, progress: Progress) -> None:

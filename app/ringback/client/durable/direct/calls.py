@@ -60,11 +60,10 @@ class DirectCalls:
 
     async def run_call(self, call: LocalCall) -> None:
         """Run the call until it ends, asks for input, or has used up its `timeout_seconds`."""
-        seconds = call.record.request.timeout_seconds
-        if seconds is None:
+        left = _get_seconds_left(call)
+        if left is None:
             await self._run_until_ended(call)
             return
-        left = call.handle.created_at.timestamp() + seconds - call.clock.now()
         if left <= 0.0:
             await self._read_stored_end(call)
         running = asyncio.create_task(self._run_until_ended(call))
@@ -132,8 +131,11 @@ class DirectCalls:
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
 
     async def check_questions(self, call: LocalCall) -> None:
-        position = call.record.position
-        if isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
+        """No process follows a call that waits for answers, so the next join finds out that its time is over."""
+        position, left = call.record.position, _get_seconds_left(call)
+        if left is not None and left <= 0.0:
+            await self._end_overdue(call)
+        elif isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
             with suppress(RequestFailed):
                 await self._run(call, lambda connection: tasks.read_task(connection, call, position))
 
@@ -267,6 +269,12 @@ class DirectCalls:
 
     async def _use_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
         await _translate(self._run_in_task_session(call, position, work))
+
+
+def _get_seconds_left(call: LocalCall) -> float | None:
+    """None if the call has no time limit."""
+    seconds = call.record.request.timeout_seconds
+    return None if seconds is None else call.handle.created_at.timestamp() + seconds - call.clock.now()
 
 
 async def _translate(work: Awaitable[None]) -> None:
