@@ -159,8 +159,13 @@ class LocalCall:
 
         def change(record: CallRecord) -> CallRecord:
             nonlocal is_changed
-            is_changed = record.completion is None and record.position == expected and is_free(record)
-            return _changed(record, changes) if is_changed else record
+            changed = _changed(record, changes)
+            # A state that repeats a write whose response was lost says of the second one that the record was changed.
+            is_own_write = "position" in changes and record.lease_holder == self._holder and changed == record
+            is_changed = record.completion is None and (
+                is_own_write or (record.position == expected and is_free(record))
+            )
+            return changed if is_changed else record
 
         async with self._writing:
             await self._update(change)
