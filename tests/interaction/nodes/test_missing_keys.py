@@ -26,6 +26,8 @@ from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, ScriptedUpstreams, wait_until
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import legacy_session
 from tests.support.nodes import SECRET_KEYS
 from tests.support.postgres_databases import empty_database
 
@@ -181,3 +183,24 @@ async def test_a_resume_token_of_a_key_that_this_node_lacks_is_not_refused_for_g
     assert (await having.post("/v1/resume", {"resume_token": token}, key=key)).status_code == 200
     assert (await having.post("/v1/resume", {"resume_token": f"{token[:-4]}AAAA"}, key=key)).status_code == 404
     assert (await without.post("/v1/resume", {"resume_token": "no token"}, key=key)).status_code == 404
+
+
+async def test_a_session_that_a_node_cannot_read_is_not_ended_for_its_client(site: Site) -> None:
+    """After a 404 a client ends its session, with the requests that wait in it. The next node may have the key."""
+    without = await site.cluster.start_node()
+    having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    key = await site.cluster.create_key("alice")
+    ping = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+    async with (
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+        legacy_session(http, f"{having.url}/mcp/stage", key=key) as session,
+    ):
+        url = f"{without.url}/mcp/stage"
+        unknown = {**session.headers, "mcp-session-id": "0" * 32}
+
+        refused = await http.post(url, headers=session.headers, json=ping)
+        assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+        assert "lacks a key" in refused.text
+        assert (await http.delete(url, headers=session.headers)).status_code == 503
+        assert (await http.post(url, headers=unknown, json=ping)).status_code == 404
+        assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200
