@@ -303,6 +303,11 @@ def awaits_confirmation(call: Call, *, now: datetime, confirmed_now: datetime) -
     return is_unsent and confirmed_now < call.deadline_at <= now
 
 
+def sends_arguments(call: Call) -> bool:
+    """Whether the next request of the call has its arguments: each round repeats them, and what follows a task does not."""
+    return call.handle is None or call.handle.driver == MRTR_DRIVER
+
+
 def is_dispatched_by_lease(call: Call) -> bool:
     """Whether the transaction that leased this call has also marked it as dispatched.
 

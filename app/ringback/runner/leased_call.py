@@ -227,6 +227,17 @@ class LeasedCall:
             raise LeaseLost
         self.call = replace(self.call, arguments=whole.arguments, meta=whole.meta)
 
+    async def leave_to_others(self) -> bool:
+        """Whether other nodes may have the key of the arguments. Then this one leases no call of the principal for a while.
+
+        Raises `StoreUnavailable`.
+        """
+        if not await self._store.read(lambda tx: tx.sealing_keys.lacks_any()):
+            return False
+        if self._permit is not None:
+            self._permit.leave_to_others()
+        return True
+
     async def was_cancelled(self) -> bool:
         """Whether the call has ended as cancelled; False while the store is unavailable."""
         with suppress(StoreUnavailable):

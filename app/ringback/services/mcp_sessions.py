@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX
 from ringback.domain.clock import seconds
-from ringback.domain.errors import InvalidRequest, QuotaExceeded
+from ringback.domain.errors import InvalidRequest, QuotaExceeded, Unavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SUBSCRIPTIONS_MAX, McpSession, McpSessionId, SessionState
 from ringback.domain.ports import Store, Transaction
@@ -107,10 +107,22 @@ class McpSessions:
         return await self._store.write_for(caller.principal, insert)
 
     async def find_session(self, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
-        """The session; None if it is unknown, has ended, or belongs to another caller or endpoint."""
+        """The session; None if it is unknown, has ended, or belongs to another caller or endpoint.
+
+        Raises `Unavailable` if this node cannot read it and others can.
+        """
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             return None
-        return await self._store.read(lambda tx: _find_own_session(tx, caller, session_id, endpoint))
+
+        async def find(tx: Transaction) -> McpSession | None:
+            session = await _find_own_session(tx, caller, session_id, endpoint)
+            if session is None and await _is_left_to_others(tx, caller, session_id, endpoint):
+                raise Unavailable(
+                    "This node lacks a key of other nodes, and one of them knows your session. Send the request again."
+                )
+            return session
+
+        return await self._store.read(find)
 
     async def end_session(self, caller: Caller, session_id: str, endpoint: str) -> bool:
         """End the session for good; False if the caller does not own it."""
@@ -204,6 +216,14 @@ async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, en
     if session is None or (session.principal, session.upstreams) != (caller.principal, caller.upstreams):
         return None
     return session if session.endpoint == endpoint else None
+
+
+async def _is_left_to_others(tx: Transaction, caller: Caller, session_id: str, endpoint: str) -> bool:
+    """Whether the caller has this session, sealed with a key that this node lacks."""
+    if not await tx.sealing_keys.lacks_any():
+        return False
+    limit = SESSIONS_PER_PRINCIPAL_MAX + 1
+    return session_id in await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now(), limit=limit)
 
 
 async def _delete_session(tx: Transaction, session_id: McpSessionId) -> bool:

@@ -177,8 +177,8 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        if not await call.acquire_lease(position=PlainPosition()):
-            return  # the lease lapsed meanwhile, and another process sends the request
+        if not await call.keep_lease(position=PlainPosition()):
+            return  # the lease lapsed meanwhile, and another process sends the request or has said that it was not sent
         if not may_be_kept:
             call.started.set()
         await start(connection)
@@ -230,8 +230,10 @@ class DirectCalls:
                 await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
             case PlainPosition():
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
-            case _:
+            case _ if await call.revoke_lease():
                 raise CallNotStarted(_NOT_SENT)
+            case _:
+                await call.clock.sleep(STATE_POLL_SECONDS)  # it has sent the request meanwhile, or has its lease again
 
     async def _run_next_round(self, connection: DirectConnection, call: LocalCall) -> None:
         """Another process may have sent the first round, so this one may not know the tool yet."""
