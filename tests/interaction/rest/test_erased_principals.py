@@ -1,18 +1,21 @@
 """Erasure of a principal: nothing of it is left, and only an operator erases for others."""
 
 from collections import Counter
+from unittest.mock import create_autospec
 
 import httpx
 import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.errors import Unauthenticated
+from ringback.domain.ids import IdGenerator
 from ringback.domain.insight_rows import ALL_UPSTREAMS, HourKey
 from ringback.domain.insights import STARTED, hour_of
 from ringback.domain.principal import ALL_PRINCIPALS, ALL_SCOPES, Principal, Scope
 from ringback.notifier.permits import ReceiverKey
 from ringback.services import erasure_batches, erasures
 from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.mcp_sessions import McpSessions, SessionUse
 from tests.support.databases import query_rows
 from tests.support.erasures import PRIVATE, SESSION, find_private_text, run_call, start
 from tests.support.examples import BOB
@@ -224,3 +227,18 @@ async def test_a_start_that_was_authenticated_before_the_erasure_of_its_principa
         )
 
     assert query_rows(service.folder, "SELECT id FROM calls") == []
+
+
+async def test_a_session_that_was_authenticated_before_the_erasure_of_its_principal_is_not_stored(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
+    sessions = McpSessions(service.store, ids=IdGenerator(service.clock))
+    key, _ = await service.services.api_keys.create_key("alice", name="", scopes=ALL_SCOPES, upstreams=None)
+    assert (await admin.delete("/v1/principals/alice")).json()["state"] == "finished"
+
+    with pytest.raises(Unauthenticated, match="Nothing was stored"):
+        await sessions.open_session(
+            key.to_caller(), sessions.new_session_id(), "/mcp", {"clientInfo": PRIVATE}, create_autospec(SessionUse)
+        )
+
+    assert query_rows(service.folder, "SELECT id FROM mcp_sessions") == []
