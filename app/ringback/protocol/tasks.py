@@ -33,6 +33,9 @@ TASK_ID_LENGTH_MAX: Final = 1024
 POLL_SECONDS_MIN: Final = 0.1
 POLL_SECONDS_MAX: Final = 60.0
 """The bounds of a server's own interval: shorter ones would flood it at ten thousand tasks, longer ones delay the result."""
+SHORTEST_POLL_RATIO: Final = 0.01
+"""The shortest interval divided by the time since polling began, up to `POLL_SECONDS_DEFAULT`. Fifty tasks whose server names a
+tenth of a second or less took a whole core for as long as they ran."""
 POLL_SECONDS_DEFAULT: Final = 2.0
 POLL_INTERVAL_RATIO: Final = 0.05
 """Poll interval divided by the time since polling began, for a server that names no interval: an end is noticed late by at
@@ -202,11 +205,12 @@ class TaskPolling:
 
 
 def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:
-    """The pause before the next poll: the server's interval, else a share of the elapsed time."""
+    """The pause before the next poll: the server's interval within bounds, else a share of the elapsed time."""
     if not _is_number(milliseconds):
         return min(max(POLL_INTERVAL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
+    shortest = max(POLL_SECONDS_MIN, min(SHORTEST_POLL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT))
     # The bounds come before the division, which fails for an integer of 400 digits.
-    return min(max(milliseconds, POLL_SECONDS_MIN * 1000), POLL_SECONDS_MAX * 1000) / 1000
+    return min(max(milliseconds, shortest * 1000), POLL_SECONDS_MAX * 1000) / 1000
 
 
 def _is_number(value: Any) -> bool:
