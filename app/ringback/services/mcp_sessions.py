@@ -27,6 +27,7 @@ from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SUBSCRIPTIONS_MAX, Mcp
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.domain.signals import mcp_session_topic
+from ringback.services.access.api_keys import require_held_key
 
 SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
 """Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
@@ -76,12 +77,13 @@ class McpSessions:
 
         A second `initialize` of a session leaves its log level and subscriptions as they are: in this process they go on, too.
         Return the sessions of this principal that were ended, so that this one fits into the quota. Raises `QuotaExceeded` if
-        all are in use.
+        all are in use, and `Unauthenticated` if the caller's key was deleted meanwhile.
         """
         new_state = SessionState(initialize=initialize)
         _require_size(new_state, "The params of initialize are")
 
         async def insert(tx: Transaction) -> Collection[str]:
+            await require_held_key(tx, caller)
             ended: Collection[McpSessionId] = ()
             state = new_state
             if (session := await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())) is None:

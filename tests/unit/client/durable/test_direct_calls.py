@@ -179,13 +179,32 @@ async def test_a_poll_of_a_task_without_any_response_is_sent_again(monkeypatch: 
     assert (followed.record.completion, legacy_followed.record.completion) == (DONE, DONE)
 
 
+async def test_a_call_never_ends_with_the_result_of_another_task() -> None:
+    theirs: dict[str, Any] = {"content": [{"type": "text", "text": "theirs"}]}
+    result: dict[str, Any] = {"content": []}
+    related = {"io.modelcontextprotocol/related-task": {"taskId": "t2"}}
+    ended: dict[str, Any] = {"taskId": "t1", "status": "completed"}
+    modern = AsyncMock(side_effect=[{**ended, "taskId": "t2", "result": theirs}, {**ended, "result": result}])
+    legacy = AsyncMock(side_effect=[{**ended, "taskId": "t2"}, ended, {**theirs, "_meta": related}, ended, result])
+    legacy_position = LegacyTaskPosition(task_id="t1", session_id=None, protocol_version="2025-11-25")
+
+    followed, _ = await open_calls(RECORD, clock=FastClock())
+    connection = cast("DirectConnection", SimpleNamespace(send_request=modern))
+    await tasks.follow_task(connection, followed, TaskPosition(task_id="t1"))
+    legacy_followed, _ = await open_calls(RECORD, clock=FastClock())
+    connection = cast("DirectConnection", SimpleNamespace(send_request=legacy, answers_input=False))
+    await legacy_tasks.follow_legacy_task(connection, legacy_followed, legacy_position)
+
+    assert (followed.record.completion, legacy_followed.record.completion) == (DONE, DONE)
+
+
 @pytest.mark.parametrize("error", [{}, {"code": "E1", "message": "no"}, {"code": True, "message": "no"}, {"code": 1}])
 async def test_a_task_that_failed_with_an_error_of_the_wrong_shape_has_one_that_callers_can_read(
     error: dict[str, Any],
 ) -> None:
     call, _ = await open_calls(RECORD)
 
-    await tasks.apply_task(call, {"taskId": "t1", "status": "failed", "error": error})
+    await tasks.apply_task(call, {"taskId": "t1", "status": "failed", "error": error}, TaskPosition(task_id="t1"))
 
     completion = call.record.completion
     assert completion is not None
@@ -259,5 +278,5 @@ async def test_a_task_s_question_that_another_process_has_answered_meanwhile_is_
     assert (second.record.input_requests, second.record.answered_keys) == ({}, ("a", "b"))
 
     listed: dict[str, Any] = {key: {"method": "elicitation/create", "params": {}} for key in ("a", "b", "c")}
-    await tasks.apply_task(first, {"taskId": "t1", "status": "input_required", "inputRequests": listed})
+    await tasks.apply_task(first, {"taskId": "t1", "status": "input_required", "inputRequests": listed}, position)
     assert list(first.record.input_requests) == ["c"]
