@@ -33,7 +33,6 @@ from ringback.services.logins.upstream_logins import UpstreamLogins
 from ringback.services.lookups import Lookups
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.upstreams.upstream_reloads import UpstreamReloads
-from ringback.services.upstreams.upstream_restarts import UpstreamRestarts
 from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 from ringback.services.webhooks.registrations import WebhookRegistrations
 from ringback.services.webhooks.webhooks import Webhooks
@@ -72,7 +71,6 @@ class Services:
     upstream_controls: UpstreamControls
     upstream_logins: UpstreamLogins
     upstream_reloads: UpstreamReloads
-    upstream_restarts: UpstreamRestarts
     operators: Operators
     erasures: Erasures
     lifecycle: Lifecycle
