@@ -57,18 +57,18 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
     first = next(iter(workers))
     workers[first] = [
         *workers[first],
-        RoleWatch(store=components.store, clock=components.environment.clock),
+        RoleWatch(store=components.store, clock=components.clock),
         KeyRegistration(store=components.store, sealer=components.sealer),
     ]
     return workers
 
 
 def build_leadership(components: Components, duty: str) -> Leadership:
-    return Leadership(store=components.store, clock=components.environment.clock, owner=components.owner, duty=duty)
+    return Leadership(store=components.store, clock=components.clock, owner=components.owner, duty=duty)
 
 
 def build_maintenance(components: Components, retention: Retention) -> Sequence[Worker]:
-    store, clock = components.store, components.environment.clock
+    store, clock = components.store, components.clock
     config = JanitorConfig(retention=retention, exclusive_owner=components.owner if store.is_exclusive else None)
     workers: list[Worker] = [
         Janitor(
@@ -90,17 +90,17 @@ def build_maintenance(components: Components, retention: Retention) -> Sequence[
 
 
 def build_catch_up_worker(components: Components) -> CatchUpWorker:
-    return CatchUpWorker(store=components.store, catch_ups=components.catch_ups, clock=components.environment.clock)
+    return CatchUpWorker(store=components.store, catch_ups=components.catch_ups, clock=components.clock)
 
 
 def build_runner(components: Components, settings: Settings) -> Runner:
     return Runner(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         recorder=components.recorder,
         attended_calls=components.attended_calls,
-        sessions=BoundDriverProvider(components.upstreams, clock=components.environment.clock),
+        sessions=BoundDriverProvider(components.upstreams, clock=components.clock),
         notification_hub=components.upstreams.notification_hub,
         call_handoff=components.call_handoff,
         admission=components.admission,
@@ -113,7 +113,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
 def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
     return UpstreamChangeRecorder(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         recorder=components.recorder,
         proxy=components.upstreams.proxy,
         changes=components.change_stream,
@@ -124,7 +124,7 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
 def build_event_recorder(components: Components) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         recorder=components.recorder,
         connections=components.upstreams.connections.shared,
@@ -137,7 +137,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
 def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
     return Dispatcher(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         sender=components.sender,
         recorder=components.recorder,
@@ -160,7 +160,7 @@ def build_attempt_tracer(components: Components, settings: Settings) -> AttemptT
 def build_verifier(components: Components, settings: Settings) -> Verifier:
     return Verifier(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         requester=components.sender,
         policy=build_target_policy(settings),
