@@ -28,11 +28,13 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_app_of_era,
     make_http_config,
-    make_legacy_app,
     send_response,
     serving,
 )
+
+pytestmark = pytest.mark.requirement("R33")
 
 
 @pytest.fixture
@@ -73,8 +75,7 @@ async def running_with_refused_tool(
     engine: Engine, refused: RefusedTool, era: str, **config: Any
 ) -> AsyncGenerator[None]:
     """Run calls to an upstream that refuses those of its tool `steps`."""
-    app = ControlledUpstream().app()
-    refusing = OverriddenResponses(make_legacy_app(app) if era == "legacy" else app, {"tool:steps": refused})
+    refusing = OverriddenResponses(make_app_of_era(ControlledUpstream().app(), era), {"tool:steps": refused})
     async with serving(refusing) as server, running_runner(engine, replace(make_http_config(server.url), **config)):
         yield
 
@@ -86,8 +87,7 @@ class ThrottlingProxy(OverriddenResponses):
         self._refusals = refusals
         self._overrides: dict[str, ResponseOverride] = {"tools/call": self._refuse}
         self.has_refused = asyncio.Event()
-        app = upstream.app()
-        super().__init__(make_legacy_app(app) if era == "legacy" else app, self._overrides)
+        super().__init__(make_app_of_era(upstream.app(), era), self._overrides)
 
     async def _refuse(self, message: dict[str, Any], send: Send) -> None:  # noqa: ARG002 - the names of an override
         self._refusals -= 1
@@ -97,7 +97,6 @@ class ThrottlingProxy(OverriddenResponses):
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine, set_pause: SetPause, era: str) -> None:
     set_pause(0.01)
@@ -110,7 +109,6 @@ async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine,
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other_principals(
     engine: Engine, set_pause: SetPause, era: str
@@ -131,7 +129,6 @@ async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other
     assert phases[CallPhase.QUEUED] >= 8
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_other_principals(
     engine: Engine, set_pause: SetPause, era: str
@@ -150,7 +147,6 @@ async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_o
     assert ended.outcome is CallOutcome.RESULT
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelled(
     engine: Engine, set_pause: SetPause, era: str
@@ -170,7 +166,6 @@ async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelle
     assert (ended.outcome, stage.calls) == (CallOutcome.CANCELLED, [])
 
 
-@pytest.mark.requirement("R33")
 async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_once(
     engine: Engine, set_pause: SetPause
 ) -> None:
@@ -188,7 +183,6 @@ async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_
     assert len(stage.calls) == len(calls)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_that_is_paused_meanwhile(
     engine: Engine, set_pause: SetPause, era: str
@@ -204,7 +198,7 @@ async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_th
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
     overrides["tools/call"] = pause_and_refuse
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    app = make_app_of_era(stage.app(), era)
     await engine.insert_calls(call)
     async with running_with_app(engine, OverriddenResponses(app, overrides)):
         waiting = await wait_for_call(engine, call, lambda found: found.phase is CallPhase.QUEUED and not overrides)
@@ -216,7 +210,6 @@ async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_th
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("end", ["cancelled", "handed back"])
 async def test_a_wait_after_a_refusal_ends_with_the_run_of_its_call(
@@ -260,7 +253,6 @@ async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:
     await engine.store.write(save)
 
 
-@pytest.mark.requirement("R33")
 async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_is_sent_again(
     engine: Engine, set_pause: SetPause
 ) -> None:
@@ -282,7 +274,6 @@ async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_i
     assert sent.progress.message == "The call is sent again."
 
 
-@pytest.mark.requirement("R33")
 async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_that_it_is_sent_again(
     engine: Engine, set_pause: SetPause
 ) -> None:
