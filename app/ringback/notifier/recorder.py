@@ -287,7 +287,6 @@ class Recorder:
             )
 
     async def _append_call_event(self, tx: Transaction, name: EventName, call: Call) -> None:
-        """Append one event of a call."""
         places = await tx.log_appends.reserve_places({call.principal: 1})
         await self._append_call_events(tx, name, [ChangedCall(call)], places, NOTHING_ELSE)
 

@@ -268,7 +268,6 @@ class Insights:
         return await self.scan_overview(scan, caller.listed_principal, hours=hours, upstreams=upstreams)
 
     def list_usable_upstreams(self, caller: Caller) -> Sequence[str]:
-        """The names of the upstreams that the caller may use."""
         return [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
 
     async def scan_overview(
