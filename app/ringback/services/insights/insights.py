@@ -243,7 +243,7 @@ class Insights:
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
             UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
         ]
-        return limits if caller.operator is not None else [*limits, *self._list_key_limits(caller)]
+        return limits if caller.is_operator else [*limits, *self._list_key_limits(caller)]
 
     def _list_key_limits(self, caller: Caller) -> Sequence[UsedLimit]:
         key_id, limits = caller.key_id, self._quotas.get_key_limits(caller.key_id)

@@ -77,4 +77,4 @@ def describe_home(content: HomeContent, caller: Caller, *, hours: int, is_live: 
 
 def _find_shown_principal(caller: Caller) -> str | None:
     """The principal whose rows an operator asked for."""
-    return caller.principal if caller.operator is not None and not caller.sees_all_principals else None
+    return caller.principal if caller.is_operator and not caller.sees_all_principals else None

@@ -107,7 +107,7 @@ class LivePages:
         def describe(shown: HomeContent) -> Mapping[str, Any]:
             return describe_home(shown, caller, hours=listing.hours, is_live=True)
 
-        variant = (caller.operator is not None and not caller.sees_all_principals,)
+        variant = (caller.is_operator and not caller.sees_all_principals,)
         view = _View(listing=listing, template="home_state.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
