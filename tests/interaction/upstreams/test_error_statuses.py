@@ -119,8 +119,10 @@ async def test_a_session_that_served_a_call_after_such_an_error_is_not_ended_by_
 ) -> None:
     """The call in between shows that the upstream knows the session. A server with state loses it with the session."""
     monkeypatch.setattr(upstream_session, "ACCEPTED_SECONDS", 60.0)
-    failing = [respond_with_error(status, -32000, "No such order") for status in (404, 200)]
-    overrides = dict(zip(("tool:spoiled", "tool:refused"), failing, strict=True))
+    overrides: dict[str, ResponseOverride] = {
+        "tool:spoiled": respond_with_error(404, -32000, "No such order"),
+        "tool:refused": respond_with_error(200, -32000, "No such order"),
+    }
     app = OverriddenResponses(make_legacy_app(ControlledUpstream().app()), overrides)
     async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await run_upstream_call(upstreams, "spoiled")
