@@ -19,7 +19,14 @@ from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.runner.leased_call import LeasedCall
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
-from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
+from tests.support.calls import (
+    insert_call_to,
+    make_call_to,
+    request_cancel,
+    running_runner,
+    running_with_app,
+    wait_for_call,
+)
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.upstreams import (
@@ -100,8 +107,7 @@ class ThrottlingProxy(OverriddenResponses):
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine, set_pause: SetPause, era: str) -> None:
     set_pause(0.01)
-    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "echo")
 
     async with running_with_app(engine, ThrottlingProxy(stage, era, refusals=3)):
         (ended,) = await engine.wait_until_final(call)
@@ -152,8 +158,7 @@ async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelle
     engine: Engine, set_pause: SetPause, era: str
 ) -> None:
     set_pause(3600)
-    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "echo")
     proxy = ThrottlingProxy(stage, era, refusals=1)
 
     async with running_with_app(engine, proxy):
@@ -258,8 +263,7 @@ async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_i
 ) -> None:
     """Its tool may run for hours and report no progress."""
     set_pause(3600)
-    stage, call = ControlledUpstream(), make_call_to(engine, "hold", deadline_in=7200.0)
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "hold", deadline_in=7200.0)
     async with running_with_app(engine, ThrottlingProxy(stage, "modern", refusals=1)):
         waiting = await wait_for_call(engine, call, lambda found: found.progress is not None)
     async with running_with_app(engine, stage.app()):
@@ -278,8 +282,7 @@ async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_th
     engine: Engine, set_pause: SetPause
 ) -> None:
     set_pause(3600)
-    call = make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, "echo")
     async with running_with_app(engine, ThrottlingProxy(ControlledUpstream(), "modern", refusals=1)):
         await wait_for_call(engine, call, lambda found: found.progress is not None)
         await request_cancel(engine, call)
