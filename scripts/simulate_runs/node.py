@@ -9,7 +9,8 @@ from ringback.attended_calls import AttendedCalls
 from ringback.bootstrap.service_parts import ServiceParts
 from ringback.bootstrap.services import build_services
 from ringback.domain.ids import IdGenerator
-from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.janitor import Janitor
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from ringback.api.app import ApiConfig, create_app, create_operations_app
+from ringback.api.app import create_app, create_operations_app
+from ringback.api.context import ApiConfig
 from ringback.bootstrap.components import Components, open_components
 from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
 from ringback.bootstrap.entrypoints import (
@@ -27,14 +28,14 @@ from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
 from ringback.identity.issuer_sign_in import IssuerSignIn
-from ringback.janitor import hand_back_leases
+from ringback.janitor.recovery import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.notifier.recorder import Recorder
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.services import Services
 from ringback.settings import Settings, SettingsError
 from ringback.supervisor import Supervisor
-from ringback.upstreams.registry import UpstreamEntry
+from ringback.upstreams.config import UpstreamEntry
 
 log = logging.getLogger(__name__)
 

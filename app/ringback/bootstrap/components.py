@@ -26,7 +26,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstream_logins import LoginFlow
-from ringback.janitor import Retention
+from ringback.janitor.config import Retention
 from ringback.keyring import derive_instance_id, derive_token_keys
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
@@ -51,12 +51,13 @@ from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.signing.sealing import KeyRing
 from ringback.storage.open import open_store
+from ringback.upstreams.config import UpstreamEntry
 from ringback.upstreams.oauth.authorization import OAuthLoginFlow
 from ringback.upstreams.oauth.client_store import StoredClients
 from ringback.upstreams.oauth.metadata_http import MetadataClients
 from ringback.upstreams.oauth.source_factory import TokenSourceFactory
 from ringback.upstreams.own_address import OwnAddress
-from ringback.upstreams.registry import UpstreamEntry, UpstreamRegistry, UpstreamReloader
+from ringback.upstreams.registry import UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
 
 log = logging.getLogger(__name__)

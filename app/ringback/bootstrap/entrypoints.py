@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from ringback.api.app import ApiConfig
+from ringback.api.context import ApiConfig
 from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_protected_resource, build_target_policy

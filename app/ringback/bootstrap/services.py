@@ -29,11 +29,11 @@ from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.event_types import EventTypes
 from ringback.services.events.events import Events
 from ringback.services.events.log_tails import LogTails
-from ringback.services.insights import Insights
+from ringback.services.insights.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
-from ringback.services.live import LiveLists
+from ringback.services.live.lists import LiveLists
 from ringback.services.logins.login_tokens import LoginRevocations
 from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.lookups import Lookups

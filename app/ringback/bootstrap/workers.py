@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
-from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.hour_counter import HourCounter
+from ringback.janitor.janitor import Janitor
 from ringback.keyring import load_signing_keys
 from ringback.leadership import DutyHolder, Leadership
 from ringback.notifier.attempt_spans import AttemptTracer
@@ -26,7 +28,7 @@ from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.services.insights import RoleWatch
+from ringback.services.insights.missing_roles import RoleWatch
 from ringback.services.key_registration import KeyRegistration
 from ringback.settings import Settings
 from ringback.supervisor import Worker

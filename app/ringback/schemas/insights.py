@@ -27,7 +27,7 @@ from ringback.schemas.fields import (
     PrincipalQueryParams,
     ResponseBody,
 )
-from ringback.services.insights import SessionInsights
+from ringback.services.insights.sessions import SessionInsights
 
 
 class InsightsQuery(PrincipalQueryParams):

@@ -24,11 +24,11 @@ from ringback.services.events.event_publishing import EventPublishing
 from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.event_types import EventTypes
 from ringback.services.events.events import Events
-from ringback.services.insights import Insights
+from ringback.services.insights.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
-from ringback.services.live import LiveLists
+from ringback.services.live.lists import LiveLists
 from ringback.services.logins.upstream_logins import UpstreamLogins
 from ringback.services.lookups import Lookups
 from ringback.services.upstreams.upstream_controls import UpstreamControls

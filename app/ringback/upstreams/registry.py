@@ -42,8 +42,6 @@ from ringback.upstreams.subscriptions.change_notifications import ChangeNotifica
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 from ringback.upstreams.transports.child_records import ChildRecords
 
-__all__ = ["UpstreamConfig", "UpstreamEntry", "UpstreamRegistry"]
-
 log = logging.getLogger(__name__)
 
 

@@ -13,7 +13,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstreams import SkippedUpstream, SkipReason
-from ringback.services.insights import Insights, ListedUpstream
+from ringback.services.insights.insights import Insights, ListedUpstream
 from ringback.services.limits.quotas import Quotas
 from ringback.services.logins.login_states import LoginState, LoginStatus
 from ringback.telemetry import AUDIT_LOGGER

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.principal import Caller
-from ringback.services.live import HomeContent, HomeListing
+from ringback.services.live.home_listing import HomeContent, HomeListing
 from ringback.ui.access import view_rows
 from ringback.ui.charts.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.context import UiContext
