@@ -41,7 +41,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.session_notifications import send_to_request
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from ringback.notifier.call_ends import AppliedEnd, CompletionRequest, LeasedCom
 from ringback.notifier.fan_out import EventContext, FanOut
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery, build_terminated_delivery
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 
 log = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ from ringback.runner.leased_call import LeasedCall
 from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.logins.login_waits import LoginWaits
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.upstreams.errors import ServerChanged, UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag

@@ -46,7 +46,7 @@ from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.runner.permits import CallPermit
 from ringback.runner.throttled_writer import ProgressRecord
 from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
