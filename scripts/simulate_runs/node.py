@@ -22,7 +22,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.verifier import Verifier
 from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.resealing import Resealer
-from ringback.runner.drivers import BoundDriverProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.calls.resume_recorder import CallResumeRecorder

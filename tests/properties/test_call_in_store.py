@@ -27,7 +27,7 @@ from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.post_commit import CallHandoff
-from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers

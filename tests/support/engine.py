@@ -40,7 +40,8 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, DeliveryHandoff
-from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext, CallSessionProvider
+from ringback.runner.drivers.driver import BoundDriverPort, CallContext, CallSessionProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig

@@ -32,7 +32,8 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, predict_driver_name
+from ringback.runner.drivers.driver import BoundDriverPort
+from ringback.runner.drivers.selection import BoundDriverProvider, predict_driver_name
 from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL

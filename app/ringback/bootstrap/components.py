@@ -41,7 +41,7 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, DeliveryHandoff
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
 from ringback.services.calls.resume_recorder import CallResumeRecorder

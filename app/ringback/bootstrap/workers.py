@@ -25,7 +25,7 @@ from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.resealing import Resealer
-from ringback.runner.drivers import BoundDriverProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.insights.missing_roles import RoleWatch

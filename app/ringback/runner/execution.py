@@ -41,7 +41,7 @@ from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent
-from ringback.runner.drivers import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
+from ringback.runner.drivers.driver import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.permits import CallPermit

@@ -40,7 +40,7 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.runner.permits import CallPermit

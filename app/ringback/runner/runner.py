@@ -22,7 +22,7 @@ from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
-from ringback.runner.drivers import CallSessionProvider
+from ringback.runner.drivers.driver import CallSessionProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig

@@ -13,7 +13,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.meta import INSTANCES_META_KEY
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams import proxy
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry

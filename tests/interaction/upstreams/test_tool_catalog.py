@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.upstreams import DisconnectAction, Listing, PendingForm, ToolCatalog, ToolConfig
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
 from ringback.upstreams.catalog.upstream_lists import FAILED_LIST_AGE_SECONDS_MAX
