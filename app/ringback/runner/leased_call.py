@@ -170,11 +170,16 @@ class LeasedCall:
         return self.call.input_responses
 
     async def mark_answers_sent(self, keys: Collection[str]) -> None:
-        if keys:
-            await self._update_call(
-                CallChange.INPUTS,
-                lambda call, tx: replace(inputs.remove_sent_responses(call, keys), updated_at=tx.now()),
-            )
+        if not keys:
+            return
+
+        async def write_inputs(tx: Transaction) -> Call:
+            leased = await self._read_leased(tx)
+            updated = replace(inputs.remove_sent_responses(leased, keys), updated_at=tx.now())
+            await tx.calls.update(updated, CallChange.INPUTS, expected=leased.status, lease_token=self._lease_token)
+            return updated
+
+        self.call = await self._writer.write_while_leased(write_inputs)
 
     # -- for the execution --
 
@@ -399,15 +404,6 @@ class LeasedCall:
 
     def _with_latest_progress(self, call: Call) -> Call:
         return replace(call, progress=self._progress.latest or call.progress)
-
-    async def _update_call(self, kind: CallChange, change: Callable[[Call, Transaction], Call]) -> None:
-        async def update(tx: Transaction) -> Call:
-            leased = await self._read_leased(tx)
-            changed_call = change(leased, tx)
-            await tx.calls.update(changed_call, kind, expected=leased.status, lease_token=self._lease_token)
-            return changed_call
-
-        self.call = await self._writer.write_while_leased(update)
 
     async def _record_progress(self, progress: Progress) -> None:
         try:
