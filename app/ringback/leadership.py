@@ -57,7 +57,6 @@ class Leadership:
         return f"duty:{self._duty}"
 
     async def _run_until(self, work: Callable[[], Awaitable[None]], end: Awaitable[object]) -> None:
-        """Run the work until the end. Raises what the work raises."""
         working, ending = asyncio.ensure_future(work()), asyncio.ensure_future(end)
         try:
             await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)

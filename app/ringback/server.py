@@ -45,9 +45,9 @@ from ringback.http_server import (
 )
 from ringback.settings import Settings, SettingsError
 from ringback.storage.urls import locate_database
-from ringback.telemetry import configure_logging
+from ringback.telemetry.logs import configure_logging
+from ringback.upstreams.config import UpstreamConfig, UpstreamEntry
 from ringback.upstreams.own_address import OwnAddress
-from ringback.upstreams.registry import UpstreamConfig, UpstreamEntry
 
 log = logging.getLogger(__name__)
 

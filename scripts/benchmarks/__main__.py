@@ -11,7 +11,7 @@ from typing import Any, Final
 import uvloop
 
 from ringback.server import exempt_startup_objects_from_garbage_collection
-from ringback.telemetry import configure_logging
+from ringback.telemetry.logs import configure_logging
 from scripts.benchmarks.calls import calls
 from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients

@@ -62,7 +62,7 @@ UNITS: Final = (
     "Runner._lease_queued_calls",
     "LeasedCall._write_dispatched",
     "LeasedCall.save_handle.<locals>",
-    "LeasedCall._update_call.<locals>",
+    "LeasedCall.mark_answers_sent.<locals>",
     "LeasedCall._record_progress.<locals>",
     "LeasedCall.park_call.<locals>",
     "InputAnswers.answer_input.<locals>",

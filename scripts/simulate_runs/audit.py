@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ringback.domain.clock import epoch_milliseconds
-from ringback.janitor import LEASE_GRACE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
 from scripts.simulate_runs.history import History

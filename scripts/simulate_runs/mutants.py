@@ -37,7 +37,7 @@ from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.events import SqlEvents
-from ringback.storage.rows.upkeep import SqlUpkeep
+from ringback.storage.rows.operations import SqlUpkeep
 from scripts.simulate_runs.mutant import Mutant, Patch, keep_task
 from scripts.simulate_runs.mutants_of_actions import MUTANTS_OF_ACTIONS
 from scripts.simulate_runs.mutants_of_logs import MUTANTS_OF_LOGS

@@ -9,7 +9,8 @@ from ringback.attended_calls import AttendedCalls
 from ringback.bootstrap.service_parts import ServiceParts
 from ringback.bootstrap.services import build_services
 from ringback.domain.ids import IdGenerator
-from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.janitor import Janitor
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
@@ -21,7 +22,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.verifier import Verifier
 from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.resealing import Resealer
-from ringback.runner.drivers import BoundDriverProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.calls.resume_recorder import CallResumeRecorder

@@ -25,9 +25,9 @@ from ringback.domain.errors import CallEnded
 from ringback.domain.event import EventName
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.post_commit import CallHandoff
-from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers

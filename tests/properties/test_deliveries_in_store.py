@@ -25,7 +25,7 @@ from ringback.domain.delivery import Delivery, DeliveryKind
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, WebhookState, with_state
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.janitor import Retention
+from ringback.janitor.config import Retention
 from ringback.notifier.backlog_limiter import BacklogLimiter
 from ringback.notifier.concurrency_limiter import RECHECK_AFTER_SECONDS
 from ringback.notifier.dispatcher import Dispatcher

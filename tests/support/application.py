@@ -22,7 +22,7 @@ from ringback.client import Call, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
 from ringback.settings import Settings
-from ringback.upstreams.registry import UpstreamEntry
+from ringback.upstreams.config import UpstreamEntry
 from tests.support.databases import database_url, needed_settings
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 

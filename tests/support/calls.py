@@ -31,6 +31,13 @@ def make_call_to(
     )
 
 
+async def insert_call_to(engine: Engine, tool: str, **over: Any) -> Call:
+    """The call of `make_call_to`, stored."""
+    call = make_call_to(engine, tool, **over)
+    await engine.insert_calls(call)
+    return call
+
+
 def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
     return [make_call(deadline_at=engine.clock.now().replace(year=2100), **over) for _ in range(count)]
 
@@ -64,6 +71,13 @@ async def wait_for_call(engine: Engine, call: Call, reached: Callable[[Call], bo
 async def wait_for_handle(engine: Engine, call: Call) -> Call:
     """Whether the call's handle is stored."""
     return await wait_for_call(engine, call, lambda found: found.handle is not None)
+
+
+async def run_until_handle(engine: Engine, upstream: UpstreamConfig, *calls: Call) -> None:
+    """One run of a process, which stops once the handles of the calls are stored and hands the calls back."""
+    async with running_runner(engine, upstream, drain_seconds=0.01):
+        for call in calls:
+            await wait_for_handle(engine, call)
 
 
 async def wait_for_input_request(engine: Engine, call: Call) -> Call:

@@ -26,7 +26,7 @@ from ringback.domain.upstream_logins import (
 from ringback.domain.upstream_rows import CatalogPart
 from ringback.domain.upstreams import Listing
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.services.logins.login_tokens import end_login, replace_tokens
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.oauth.metadata_http import MetadataClients

@@ -28,7 +28,8 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.webhook import Webhook
-from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.janitor import Janitor
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.completion_batcher import CompletionBatcher
@@ -39,8 +40,8 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, DeliveryHandoff
-from ringback.runner.call_sessions import CallSessionProvider
-from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
+from ringback.runner.drivers.driver import BoundDriverPort, CallContext, CallSessionProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
@@ -132,7 +133,7 @@ class BlockingTool:
 
 
 class ScriptedUpstreams:
-    """Implements `call_sessions.CallSessionProvider`: one function of the test is every tool of every upstream.
+    """Implements `drivers.CallSessionProvider`: one function of the test is every tool of every upstream.
 
     A session of an upstream in `away` never opens.
     """

@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from pydantic import ConfigDict
 
-from tests.support.upstreams import App, Context, make_legacy_app
+from tests.support.upstreams import App, Context, make_app_of_era
 
 UPSTREAM_NAME: Final = "github"
 EVENT_NAME: Final = "pr.opened"
@@ -77,7 +77,7 @@ class EventUpstream:
 
     def app(self, era: str = "modern") -> App:
         app = self.server().streamable_http_app()
-        return app if era == "modern" else make_legacy_app(app)
+        return make_app_of_era(app, era)
 
     def server(self) -> Server[Any]:
         server = Server(UPSTREAM_NAME, on_list_tools=self._list_tools)

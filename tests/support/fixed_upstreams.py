@@ -1,7 +1,7 @@
 """Fake upstreams with fixed tools and configuration, and without tasks, for tests without calls."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from ringback.domain.call import ServerFingerprint
 from ringback.domain.principal import Principal
@@ -62,15 +62,20 @@ class FakeUpstreamConnection:
         del tool
         return ToolConfig()
 
+    @property
+    def lists(self) -> Self:
+        """Its tools, of which it has one list."""
+        return self
+
     def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
         del age_seconds_max
         return self.list_cached_tools()
 
-    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo]:
         del age_seconds_max, can_elicit
         return self.list_cached_tools()
 
-    async def get_fresh_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo]:
+    async def get_fresh_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo]:
         return await self.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
     def get_cached_tool(self, name: str) -> ToolInfo | None:

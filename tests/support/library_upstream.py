@@ -22,7 +22,7 @@ from mcp.server.subscriptions import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from tests.support.upstreams import App, Context, make_legacy_app
+from tests.support.upstreams import App, Context, make_app_of_era
 
 ERAS: Final = ("modern", "legacy")
 UPSTREAM_NAME: Final = "library"
@@ -48,7 +48,7 @@ class LibraryUpstream:
 
     def app(self, era: str, **options: Any) -> App:
         app = self.server().streamable_http_app(**options)
-        return app if era == "modern" else make_legacy_app(app)
+        return make_app_of_era(app, era)
 
     def server(self) -> Server[Any]:
         server = Server(

@@ -17,7 +17,7 @@ from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import StoreTotals
 from ringback.domain.webhook import FAILING_STATES
 from ringback.measurements import Measurements
-from ringback.services.insights import ServiceStatus
+from ringback.services.insights.insights import ServiceStatus
 
 
 def make_status() -> ServiceStatus:

@@ -23,7 +23,7 @@ from ringback.domain.principal import ALL_SCOPES
 from ringback.domain.roles import Role
 from ringback.services.insights.missing_roles import has_node
 from ringback.signing.sealing import KEY_BYTES
-from ringback.upstreams.registry import UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig
 from tests.support.api_server import serving_api
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
 from tests.support.postgres_databases import empty_database

@@ -23,7 +23,16 @@ from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
 from ringback.upstreams.oauth.token_source import OnWait
 from tests.support.library_upstream import LibraryUpstream
-from tests.support.upstreams import App, Context, Message, Receive, Scope, Send, make_legacy_app, send_response
+from tests.support.upstreams import (
+    App,
+    Context,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    make_app_of_era,
+    send_response,
+)
 
 ODD_TOOL: Final = "a tool with odd characters"
 """The name of a tool ends in it, so that its alias at /mcp is shortened."""
@@ -80,8 +89,7 @@ class OwnedUpstream:
     def app(self, era: str) -> App:
         apps = {owner: world.server().streamable_http_app() for owner, world in self.worlds.items()}
         routed: dict[str, App] = {
-            f"Bearer {make_token(owner)}": app if era == "modern" else make_legacy_app(app)
-            for owner, app in apps.items()
+            f"Bearer {make_token(owner)}": make_app_of_era(app, era) for owner, app in apps.items()
         }
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import anyio
 
@@ -51,6 +51,10 @@ class ScriptedEvents:
         if isinstance(result, Exception):
             raise result
         return dict(result)
+
+    @property
+    def stream_opener(self) -> Self:
+        return self
 
     @asynccontextmanager
     async def open_event_stream(self, params: Mapping[str, Any]) -> AsyncGenerator[EventFrames]:

@@ -17,7 +17,8 @@ from typing import Literal, cast
 import httpx
 
 from ringback.admission import AdmissionGate
-from ringback.api.app import ApiConfig, create_app
+from ringback.api.app import create_app
+from ringback.api.context import ApiConfig
 from ringback.api.login_pages import LoginPageConfig
 from ringback.attended_calls import AttendedCalls
 from ringback.bootstrap.service_parts import ServiceParts, ServicesConfig

@@ -21,7 +21,8 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.janitor import Janitor
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.recorder import Recorder

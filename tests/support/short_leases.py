@@ -6,7 +6,8 @@ The proportions are the product's own. A process calls `shorten_leases` before i
 from collections.abc import Callable
 from typing import Any, Final
 
-from ringback.janitor import JanitorConfig, recovery
+from ringback.janitor import recovery
+from ringback.janitor.config import JanitorConfig
 from ringback.notifier import dispatcher
 from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.runner.leasing import RunnerConfig

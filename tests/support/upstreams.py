@@ -32,7 +32,8 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, predict_driver_name
+from ringback.runner.drivers.driver import BoundDriverPort
+from ringback.runner.drivers.selection import BoundDriverProvider, predict_driver_name
 from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
@@ -215,6 +216,11 @@ def make_legacy_app(app: App) -> App:
     return serve
 
 
+def make_app_of_era(app: App, era: str) -> App:
+    """The server as it is, or, for the era `legacy`, one that does not know 2026-07-28."""
+    return make_legacy_app(app) if era == "legacy" else app
+
+
 def make_app_of_older_sdk(app: App) -> App:
     """The same on the SDK for Python until 1.25: it refuses a session that it does not know with a sentence."""
     legacy_app = make_legacy_app(app)
@@ -290,6 +296,16 @@ def respond_with(status: int, content_type: str, body: bytes, *, promised_bytes:
 def respond_with_result(result: Any) -> ResponseOverride:
     async def override(message: dict[str, Any], send: Send) -> None:
         await send_result(message, result, send)
+
+    return override
+
+
+def respond_with_error(status: int, code: int, message: str) -> ResponseOverride:
+    """A JSON-RPC error in a response of this status."""
+
+    async def override(request: dict[str, Any], send: Send) -> None:
+        error = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}}
+        await send_response(send, status, "application/json", json.dumps(error).encode())
 
     return override
 
@@ -395,3 +411,8 @@ async def run_upstream_call(
         ending = await session.run_call(RecordingCallContext(call, on_progress=on_progress))
         assert isinstance(ending, CallCompletion)
         return ending
+
+
+def get_error_message(ending: CallCompletion) -> str:
+    assert ending.error is not None
+    return ending.error["message"]

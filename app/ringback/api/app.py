@@ -55,8 +55,6 @@ from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.services.services import Services
 from ringback.telemetry.spans import Tracer
 
-__all__ = ["ApiConfig", "create_app", "create_documented_app", "create_operations_app"]
-
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 

@@ -26,7 +26,7 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import TOTALS_COUNTED_MAX, StoreTotals
 from ringback.measurements import Exemplar, Histogram, Measurements
-from ringback.services.insights import ServiceStatus
+from ringback.services.insights.insights import ServiceStatus
 
 UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
 _COUNTED_UP_TO: Final = f"Counted up to {TOTALS_COUNTED_MAX}."

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from ringback.api.app import ApiConfig, create_app, create_operations_app
+from ringback.api.app import create_app, create_operations_app
+from ringback.api.context import ApiConfig
 from ringback.bootstrap.components import Components, open_components
 from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
 from ringback.bootstrap.entrypoints import (
@@ -21,22 +22,20 @@ from ringback.bootstrap.entrypoints import (
 )
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.policies import build_retention, build_services_config
-from ringback.bootstrap.service_parts import ServiceParts
 from ringback.bootstrap.services import build_services
 from ringback.bootstrap.workers import build_workers
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
 from ringback.identity.issuer_sign_in import IssuerSignIn
-from ringback.janitor import hand_back_leases
+from ringback.janitor.recovery import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.notifier.recorder import Recorder
-from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.services import Services
 from ringback.settings import Settings, SettingsError
 from ringback.supervisor import Supervisor
-from ringback.upstreams.registry import UpstreamEntry
+from ringback.upstreams.config import UpstreamEntry
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ async def open_application(
         settings, upstream_configs, read_configs, environment or Environment(), retention
     ) as components:
         workers = build_workers(components, settings, retention)
-        clock = components.environment.clock
+        clock = components.clock
         supervisor = Supervisor([each for of_role in workers.values() for each in of_role], clock=clock)
         services = _build_services(components, settings)
         await _resume_waiting_calls(services)
@@ -117,35 +116,9 @@ def _check_settings(settings: Settings) -> None:
 
 def _build_services(components: Components, settings: Settings) -> Services:
     try:
-        return build_services(_collect_parts(components), build_services_config(settings))
+        return build_services(components, build_services_config(settings))
     except InvalidCallbackUrl as problem:
         raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
-
-
-def _collect_parts(components: Components) -> ServiceParts:
-    return ServiceParts(
-        store=components.store,
-        clock=components.environment.clock,
-        ids=components.ids,
-        recorder=components.recorder,
-        catch_ups=components.catch_ups,
-        attended_calls=components.attended_calls,
-        measurements=components.measurements,
-        resume_tokens=components.resume_tokens,
-        call_resumes=components.call_resumes,
-        call_handoff=components.call_handoff,
-        admission=components.admission,
-        quotas=components.quotas,
-        target_guard=components.target_guard,
-        requester=components.sender,
-        tool_catalog=components.upstreams.tool_catalog,
-        event_catalog=components.upstreams.event_catalog,
-        task_lookup=UpstreamTaskLookup(components.upstreams.connections),
-        configuration=components.configuration,
-        upstream_connections=components.upstreams,
-        login_flow=components.login_flow,
-        login_waits=components.login_waits,
-    )
 
 
 def _build_api(

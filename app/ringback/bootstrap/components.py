@@ -18,6 +18,7 @@ from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.measured_store import MeasuredStore
 from ringback.bootstrap.policies import build_quotas
 from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
+from ringback.bootstrap.service_parts import ServiceParts
 from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, Clock, format_iso
 from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from ringback.domain.encryption import Sealer
@@ -25,8 +26,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.roles import UPSTREAM_ROLES
 from ringback.domain.upstream_logins import LoginFlow
-from ringback.domain.upstreams import UpstreamConfiguration
-from ringback.janitor import Retention
+from ringback.janitor.config import Retention
 from ringback.keyring import derive_instance_id, derive_token_keys
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
@@ -41,7 +41,8 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, DeliveryHandoff
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
+from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
 from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.quotas import QuotaEnforcer
@@ -50,12 +51,13 @@ from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.signing.sealing import KeyRing
 from ringback.storage.open import open_store
+from ringback.upstreams.config import UpstreamEntry
 from ringback.upstreams.oauth.authorization import OAuthLoginFlow
 from ringback.upstreams.oauth.client_store import StoredClients
 from ringback.upstreams.oauth.metadata_http import MetadataClients
 from ringback.upstreams.oauth.source_factory import TokenSourceFactory
 from ringback.upstreams.own_address import OwnAddress
-from ringback.upstreams.registry import UpstreamEntry, UpstreamRegistry, UpstreamReloader
+from ringback.upstreams.registry import UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
 
 log = logging.getLogger(__name__)
@@ -65,35 +67,19 @@ RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, not a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Components:
-    """The objects that services and workers share."""
+class Components(ServiceParts):
+    """The objects that services and workers share, and what only workers and entry points use."""
 
     environment: Environment
     authorities: TrustedAuthorities
-    store: Store
     upstreams: UpstreamRegistry
     change_stream: ChangeStream
     """Change notifications of the upstreams. It subscribes before they are opened, so that none is missed."""
-    login_flow: LoginFlow
-    configuration: UpstreamConfiguration
-    ids: IdGenerator
     owner: str
     """Identifies this process in leases."""
-    resume_tokens: CallResumeTokens
-    recorder: Recorder
-    catch_ups: CatchUps
     delivery_handoff: DeliveryHandoff
     """Passes new deliveries to the dispatcher of this process right after the commit."""
-    attended_calls: AttendedCalls
-    """Passes ends of calls to the requests of this process that wait for them."""
-    measurements: Measurements
-    login_waits: LoginWaits
-    call_resumes: CallResumeRecorder
-    call_handoff: CallHandoff
-    admission: AdmissionGate
-    target_guard: TargetGuard
     sender: Http1Sender | HttpxSender
-    quotas: QuotaEnforcer
     sealer: Sealer
     key_count: int
     """Keys in the key ring. With more than one, `Resealer` runs."""
@@ -137,6 +123,7 @@ async def open_components(
         measurements.is_configured = upstreams.tool_catalog.has_upstream
         yield Components(
             environment=environment,
+            clock=environment.clock,
             authorities=authorities,
             store=store,
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes(principal=None)),
@@ -157,6 +144,11 @@ async def open_components(
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,
+            requester=sender,
+            tool_catalog=upstreams.tool_catalog,
+            event_catalog=upstreams.event_catalog,
+            task_lookup=UpstreamTaskLookup(upstreams.connections),
+            upstream_connections=upstreams,
             quotas=quotas,
             sealer=sealer,
             key_count=len(ring.keys),

@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from ringback.api.app import ApiConfig
+from ringback.api.context import ApiConfig
 from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_protected_resource, build_target_policy
@@ -54,7 +54,7 @@ async def open_authenticator(
         aclosing(ConfiguredHosts(components.environment.host_resolver)) as hosts,
         issuer_client(hosts.look_up_for("issuer"), components.authorities) as http,
     ):
-        clock = components.environment.clock
+        clock = components.clock
         issuer = IssuerKeys(settings.oidc_issuer, http=http, clock=clock)
         tokens = AccessTokenAuthenticator(issuer=issuer, policy=build_token_policy(settings), clock=clock)
         yield BearerAuthenticator(keys=services.api_keys, tokens=tokens)
@@ -109,9 +109,9 @@ def _build_gateway(
         events=services.events,
         change_demands=ChangeDemands(
             store=components.store,
-            clock=components.environment.clock,
+            clock=components.clock,
             ids=components.ids,
-            catalog=components.upstreams.tool_catalog,
+            catalog=components.tool_catalog,
         ),
         event_lookups=EventLookups(store=components.store),
         event_polls=services.event_polls,
@@ -126,7 +126,7 @@ def _build_gateway(
         quotas=components.quotas,
         body_admission=services.body_admission,
         check_limiter=services.check_limiter,
-        catalog=components.upstreams.tool_catalog,
+        catalog=components.tool_catalog,
         upstream_controls=services.upstream_controls,
         proxy=components.upstreams.proxy,
         call_notifications=components.upstreams.notification_hub,
@@ -139,7 +139,7 @@ def _build_gateway(
         login_states=LoginStates(components.store, public_url=settings.base_url),
         sealer=components.sealer,
         ids=components.ids,
-        clock=components.environment.clock,
+        clock=components.clock,
         background_tasks=background_tasks,
     )
 
@@ -176,7 +176,7 @@ def build_api_config(
 def build_login_pages(components: Components, settings: Settings) -> LoginPageConfig:
     return LoginPageConfig(
         sealer=components.sealer,
-        clock=components.environment.clock,
+        clock=components.clock,
         requires_key=settings.auth != "off",
         redirect_urls=settings.login_redirect_urls,
     )
@@ -197,7 +197,7 @@ def build_ui_routes(
             services=services,
             config=config,
             sealer=components.sealer,
-            clock=components.environment.clock,
+            clock=components.clock,
             requires_key=settings.auth != "off",
             issuer_sign_in=issuer_sign_in,
             portal_origins=settings.portal_origins,

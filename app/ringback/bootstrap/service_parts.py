@@ -1,6 +1,6 @@
 """What the use cases are built from. A service has it from its components and settings; tests and simulations bring fakes.
 
-bootstrap/application.py                components, settings ──┐
+bootstrap/components.py                 Components, settings ──┐
 tests/support/service.py                fakes ─────────────────┼──▶ ServiceParts, ServicesConfig ──▶ build_services
 scripts/simulate_runs/node_services.py  simulated seams ───────┘
 """

@@ -29,18 +29,17 @@ from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.event_types import EventTypes
 from ringback.services.events.events import Events
 from ringback.services.events.log_tails import LogTails
-from ringback.services.insights import Insights
+from ringback.services.insights.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
-from ringback.services.live import LiveLists
+from ringback.services.live.lists import LiveLists
 from ringback.services.logins.login_tokens import LoginRevocations
 from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.lookups import Lookups
 from ringback.services.services import Services
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.upstreams.upstream_reloads import UpstreamReloads
-from ringback.services.upstreams.upstream_restarts import UpstreamRestarts
 from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
 from ringback.services.webhooks.callback_proofs import CallbackProofs
 from ringback.services.webhooks.event_subscriptions import EventSubscriptions
@@ -119,9 +118,11 @@ def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
         upstream_controls=shared.upstream_controls,
         upstream_logins=_build_upstream_logins(parts, config, lifecycle),
         erasures=_build_erasures(parts, lifecycle),
-        upstream_reloads=UpstreamReloads(store=store, configuration=parts.configuration, catalog=parts.tool_catalog),
-        upstream_restarts=UpstreamRestarts(
-            store=store, catalog=parts.tool_catalog, connections=parts.upstream_connections
+        upstream_reloads=UpstreamReloads(
+            store=store,
+            configuration=parts.configuration,
+            catalog=parts.tool_catalog,
+            connections=parts.upstream_connections,
         ),
         operators=Operators(store=store, clock=clock),
         lifecycle=lifecycle,

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
-from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.hour_counter import HourCounter
+from ringback.janitor.janitor import Janitor
 from ringback.keyring import load_signing_keys
 from ringback.leadership import DutyHolder, Leadership
 from ringback.notifier.attempt_spans import AttemptTracer
@@ -23,10 +25,10 @@ from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.resealing import Resealer
-from ringback.runner.drivers import BoundDriverProvider
+from ringback.runner.drivers.selection import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.services.insights import RoleWatch
+from ringback.services.insights.missing_roles import RoleWatch
 from ringback.services.key_registration import KeyRegistration
 from ringback.settings import Settings
 from ringback.supervisor import Worker
@@ -57,18 +59,18 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
     first = next(iter(workers))
     workers[first] = [
         *workers[first],
-        RoleWatch(store=components.store, clock=components.environment.clock),
+        RoleWatch(store=components.store, clock=components.clock),
         KeyRegistration(store=components.store, sealer=components.sealer),
     ]
     return workers
 
 
 def build_leadership(components: Components, duty: str) -> Leadership:
-    return Leadership(store=components.store, clock=components.environment.clock, owner=components.owner, duty=duty)
+    return Leadership(store=components.store, clock=components.clock, owner=components.owner, duty=duty)
 
 
 def build_maintenance(components: Components, retention: Retention) -> Sequence[Worker]:
-    store, clock = components.store, components.environment.clock
+    store, clock = components.store, components.clock
     config = JanitorConfig(retention=retention, exclusive_owner=components.owner if store.is_exclusive else None)
     workers: list[Worker] = [
         Janitor(
@@ -90,17 +92,17 @@ def build_maintenance(components: Components, retention: Retention) -> Sequence[
 
 
 def build_catch_up_worker(components: Components) -> CatchUpWorker:
-    return CatchUpWorker(store=components.store, catch_ups=components.catch_ups, clock=components.environment.clock)
+    return CatchUpWorker(store=components.store, catch_ups=components.catch_ups, clock=components.clock)
 
 
 def build_runner(components: Components, settings: Settings) -> Runner:
     return Runner(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         recorder=components.recorder,
         attended_calls=components.attended_calls,
-        sessions=BoundDriverProvider(components.upstreams, clock=components.environment.clock),
+        sessions=BoundDriverProvider(components.upstreams, clock=components.clock),
         notification_hub=components.upstreams.notification_hub,
         call_handoff=components.call_handoff,
         admission=components.admission,
@@ -113,7 +115,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
 def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
     return UpstreamChangeRecorder(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         recorder=components.recorder,
         proxy=components.upstreams.proxy,
         changes=components.change_stream,
@@ -124,7 +126,7 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
 def build_event_recorder(components: Components) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         recorder=components.recorder,
         connections=components.upstreams.connections.shared,
@@ -137,7 +139,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
 def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
     return Dispatcher(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         sender=components.sender,
         recorder=components.recorder,
@@ -160,7 +162,7 @@ def build_attempt_tracer(components: Components, settings: Settings) -> AttemptT
 def build_verifier(components: Components, settings: Settings) -> Verifier:
     return Verifier(
         store=components.store,
-        clock=components.environment.clock,
+        clock=components.clock,
         ids=components.ids,
         requester=components.sender,
         policy=build_target_policy(settings),

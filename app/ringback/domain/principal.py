@@ -87,6 +87,11 @@ class Caller:
     """For the audit log."""
 
     @property
+    def is_operator(self) -> bool:
+        """Whether an operator sends the request, for a principal that it names. Responses then show who owns what."""
+        return self.operator is not None
+
+    @property
     def listed_principal(self) -> Principal | None:
         """The principal whose rows a list shows; None for all principals."""
         return None if self.sees_all_principals else self.principal

@@ -16,26 +16,3 @@ If that took long, the task then rests.
     removal          expired calls and old rows
     erasing          what is erased on request
 """
-
-from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, Retention
-from ringback.janitor.hour_counter import HourCounter
-from ringback.janitor.janitor import ROUND_PAUSE_SECONDS, Janitor
-from ringback.janitor.recovery import (
-    LEASE_GRACE_SECONDS,
-    OVERDUE_GRACE_SECONDS,
-    RESUME_GRACE_SECONDS,
-    hand_back_leases,
-)
-
-__all__ = [
-    "GIVE_UP_SECONDS_MAX",
-    "LEASE_GRACE_SECONDS",
-    "OVERDUE_GRACE_SECONDS",
-    "RESUME_GRACE_SECONDS",
-    "ROUND_PAUSE_SECONDS",
-    "HourCounter",
-    "Janitor",
-    "JanitorConfig",
-    "Retention",
-    "hand_back_leases",
-]

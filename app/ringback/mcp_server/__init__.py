@@ -56,8 +56,8 @@ Beside the drawing:
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     modern_calls                 a modern tools/call without the SDK's layers around its handler
     request_events               the stream that responds to a request of a legacy session
-    response_shortcut            its response without the SDK's router; message_queue: what the two wait on
-    incoming_queue               the messages of a legacy session that the SDK's dispatcher has not handled yet
+    response_shortcut            its response without the SDK's router; message_queue: what the two wait on, and the messages
+                                 of a legacy session that the SDK's dispatcher has not handled yet
     direct_streams               modern streams of MCP Events, without the SDK's tasks and models
     tool_advice                  advice to models: tools instead of REST paths
     method_spans                 the span of each request, below that of the client or of the HTTP request

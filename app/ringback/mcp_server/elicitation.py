@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.session_notifications import send_to_request
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -67,65 +67,65 @@ def answers_login(context: RequestContext) -> bool:
     return LOGIN_REQUEST_KEY in responses
 
 
-async def elicit_input(
-    gateway: Gateway,
-    context: RequestContext,
-    call: Call,
-    key: str,
-    input_request: InputRequest,
-    *,
-    call_meta: Mapping[str, Any],
-    sent_max: int = 1,
-) -> bool:
-    """Send a legacy client a question with `call_meta` in its `_meta`, and store the answer; return whether it was answered.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a call for a legacy client."""
+
+    call: Call
+    key: str
+    """In the call's `input_requests`."""
+    meta: Mapping[str, Any]
+    """Added to the `_meta` of its params."""
+    refusal: str | None = None
+    """Why the last answer was refused. A client shows its user the message of a question, and nothing else."""
+
+    @property
+    def request(self) -> InputRequest:
+        return self.call.input_requests[self.key]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        params = meta.with_meta(self.request.params, self.meta)
+        if self.refusal is not None:
+            params["message"] = f"{params.get('message', '')}\n\nThe last answer was refused: {self.refusal}"
+        return params
+
+
+async def elicit_input(gateway: Gateway, context: RequestContext, question: Question, *, sent_max: int = 1) -> bool:
+    """Send a legacy client a question, and store the answer; return whether it was answered.
 
     If the client cannot answer, the question stays open for other clients. After an answer that is refused, the question is
     sent again with the reason, up to `sent_max` times. Cancelling this coroutine cancels the question.
     """
-    question = input_request
     for _ in range(sent_max):
         try:
-            answer = await _receive_answer(gateway, context, call, key, question, call_meta)
-            await _store_patiently(gateway, context.caller, call.id, {key: answer})
+            answer = await _receive_answer(gateway, context, question)
+            await _store_patiently(gateway, context.caller, question.call.id, {question.key: answer})
         except (MCPError, ValidationError, RingbackError) as problem:
-            log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
+            log.info("question.not_answered", extra={**call_facts(question.call), "problem": type(problem).__name__})
             if not isinstance(problem, _REFUSALS):
                 return False
-            question = _add_reason(input_request, problem.detail)
+            question = replace(question, refusal=problem.detail)
         else:
             return True
     return False
 
 
-def _add_reason(request: InputRequest, reason: str) -> InputRequest:
-    """The question with the reason why its last answer was refused: a client shows its user the message, and nothing else."""
-    message = f"{request.params.get('message', '')}\n\nThe last answer was refused: {reason}"
-    return replace(request, params={**request.params, "message": message})
-
-
-async def _receive_answer(
-    gateway: Gateway,
-    context: RequestContext,
-    call: Call,
-    key: str,
-    input_request: InputRequest,
-    call_meta: Mapping[str, Any],
-) -> dict[str, Any]:
+async def _receive_answer(gateway: Gateway, context: RequestContext, question: Question) -> dict[str, Any]:
     """The client's answer. Raises `InvalidRequest` if it has reached another node, which could not store it."""
-    with gateway.elicitation_ids.open_elicitation(call, key) as request_id, anyio.CancelScope() as scope:
+    elicitation = gateway.elicitation_ids.open_elicitation(question.call, question.key)
+    with elicitation as request_id, anyio.CancelScope() as scope:
         topic = answer_refused_topic(context.caller.principal, request_id)
         with gateway.node_signals.subscribe(scope.cancel, topic, also_after_losses=False):
-            return await _send_elicitation(context, request_id, input_request, call_meta)
+            return await _send_elicitation(context, request_id, question)
     raise InvalidRequest("Another node has refused the answer to this question.")
 
 
-async def _send_elicitation(
-    context: RequestContext, request_id: str, request: InputRequest, call_meta: Mapping[str, Any]
-) -> dict[str, Any]:
+async def _send_elicitation(context: RequestContext, request_id: str, question: Question) -> dict[str, Any]:
     """Send the params as the upstream wrote them, under our id: the session's own method chooses one itself."""
-    params = meta.with_meta(request.params, call_meta)
     channel = context.sdk_context.session._request_outbound  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _parse_answer(await channel.send_raw_request(request.method, params, {"request_id": request_id}))
+    options = {"request_id": request_id}
+    return _parse_answer(await channel.send_raw_request(question.request.method, question.params, options))
 
 
 def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,10 +227,7 @@ class CallElicitation:
         """
         call_meta = meta.build_call_meta(call)
         answers = asyncio.gather(
-            *(
-                elicit_input(self._gateway, context, call, key, each, call_meta=call_meta)
-                for key, each in call.input_requests.items()
-            )
+            *(elicit_input(self._gateway, context, Question(call, key, call_meta)) for key in call.input_requests)
         )
         status_change = asyncio.ensure_future(
             self._gateway.calls.wait_for_call(

@@ -71,7 +71,6 @@ class EndpointSupervisor:
         return len(self._endpoints)
 
     def failing_endpoints(self) -> frozenset[str]:
-        """The endpoints that are down."""
         return frozenset(state.name for state in self._endpoints.values() if state.is_down)
 
     async def use_manager(self, endpoint: Endpoint, use: Callable[[BoundedSessionManager], Awaitable[T]]) -> T:

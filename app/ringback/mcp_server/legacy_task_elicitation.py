@@ -14,11 +14,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from ringback.asyncio_tasks import end_tasks
-from ringback.domain.call import Call, InputRequest
+from ringback.domain.call import Call
 from ringback.domain.ids import CallId
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import CallChanges
-from ringback.mcp_server.elicitation import can_elicit, elicit_input
+from ringback.mcp_server.elicitation import Question, can_elicit, elicit_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.task_serializer import related_task_meta
@@ -63,7 +63,7 @@ class LegacyTaskElicitation:
         self._gateway = gateway
         self._context = context
         self._call_changes = call_changes
-        self._elicitations: dict[str, asyncio.Task[None]] = {}
+        self._elicitations: dict[str, asyncio.Task[bool]] = {}
 
     async def run(self, superseded: asyncio.Event) -> None:
         elicitation_task = asyncio.ensure_future(self._elicit_open_requests())
@@ -87,12 +87,9 @@ class LegacyTaskElicitation:
         while (call := await self._call_changes.next_change()) and not call.is_final:
             for key, request in call.input_requests.items():
                 if key not in self._elicitations and can_elicit(self._context, [request]):
-                    self._elicitations[key] = asyncio.create_task(self._elicit_input(call, key, request))
+                    question = Question(call, key, {**related_task_meta(call), **meta.build_call_meta(call)})
+                    self._elicitations[key] = asyncio.create_task(
+                        elicit_input(self._gateway, self._context, question, sent_max=QUESTION_SENT_MAX)
+                    )
             for key in self._elicitations.keys() - call.input_requests.keys():
                 self._elicitations[key].cancel()
-
-    async def _elicit_input(self, call: Call, key: str, request: InputRequest) -> None:
-        call_meta = {**related_task_meta(call), **meta.build_call_meta(call)}
-        await elicit_input(
-            self._gateway, self._context, call, key, request, call_meta=call_meta, sent_max=QUESTION_SENT_MAX
-        )

@@ -9,11 +9,16 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 T = TypeVar("T")
+
+_DISPATCHED: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/dispatched")
+"""In the place of a message that has been dispatched."""
 
 
 class MessageQueue(Generic[T]):
@@ -86,3 +91,30 @@ class MessageQueue(Generic[T]):
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+class IncomingQueue(MessageQueue[SessionMessage | Exception]):
+    """The messages of a legacy session on their way to the SDK's dispatcher.
+
+    The dispatcher holds a message until the session's next one comes. A message may be as large as a request may be, and a
+    principal has a thousand idle sessions, so a message that has been dispatched is emptied.
+
+    The SDK responds to a notification with 202 before it sends it here. If the session has ended meanwhile, the notification is
+    dropped: an error would be a second response on the connection.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(waiting_max=1, on_handled=_empty_message)
+
+    async def send(self, message: SessionMessage | Exception, /) -> None:
+        """As in `MessageQueue`, but only a request for an ended session is an error."""
+        try:
+            await super().send(message)
+        except anyio.ClosedResourceError:
+            if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest):
+                raise
+
+
+def _empty_message(item: SessionMessage | Exception) -> None:
+    if isinstance(item, SessionMessage):
+        item.message, item.metadata = _DISPATCHED, None

@@ -62,8 +62,7 @@ from ringback.mcp_server.event_ids import (
     unknown_event_id,
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
-from ringback.mcp_server.incoming_queue import IncomingQueue
-from ringback.mcp_server.message_queue import MessageQueue
+from ringback.mcp_server.message_queue import IncomingQueue, MessageQueue
 from ringback.mcp_server.own_stream import SessionOwnStream, StreamEnds, encode_dataless_event
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,

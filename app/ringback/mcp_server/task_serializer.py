@@ -50,11 +50,9 @@ class TaskSerializer:
         return {**self._task_fields(call, now=now, is_paused=is_paused), **_status_payload(call, result)}
 
     def legacy_create_task_result(self, call: Call, *, now: datetime, is_paused: bool = False) -> dict[str, Any]:
-        """The legacy CreateTaskResult."""
         return {"task": self.legacy_task(call, now=now, is_paused=is_paused)}
 
     def legacy_task(self, call: Call, *, now: datetime, is_paused: bool = False) -> dict[str, Any]:
-        """The legacy Task."""
         poll = {} if call.is_final else {"pollInterval": _poll_interval_milliseconds(call, now)}
         status = str(legacy_status(call))
         return {

@@ -37,7 +37,7 @@ from ringback.notifier.call_ends import AppliedEnd, CompletionRequest, LeasedCom
 from ringback.notifier.fan_out import EventContext, FanOut
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery, build_terminated_delivery
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +287,6 @@ class Recorder:
             )
 
     async def _append_call_event(self, tx: Transaction, name: EventName, call: Call) -> None:
-        """Append one event of a call."""
         places = await tx.log_appends.reserve_places({call.principal: 1})
         await self._append_call_events(tx, name, [ChangedCall(call)], places, NOTHING_ELSE)
 

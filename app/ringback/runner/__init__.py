@@ -6,7 +6,6 @@
     permits       how many calls each upstream runs at once, and calls that wait without a permit
     held_execution  an execution that waits for the commit of its call
     leased_dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
-    call_sessions what the runner needs of the upstreams
     leased_call   every write to the call under its lease (`drivers.driver.CallContext`)
     lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)

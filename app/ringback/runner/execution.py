@@ -48,14 +48,13 @@ from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent
-from ringback.runner.call_sessions import CallSessionProvider
-from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
+from ringback.runner.drivers.driver import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.logins.login_waits import LoginWaits
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.upstreams.errors import ServerChanged, UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag

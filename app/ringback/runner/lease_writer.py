@@ -8,8 +8,8 @@ from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.runner.drivers import LeaseLost
-from ringback.telemetry import call_facts
+from ringback.runner.drivers.driver import LeaseLost
+from ringback.telemetry.logs import call_facts
 from ringback.waits import LocalWaiter, ObservableFlag, wait_first
 
 log = logging.getLogger(__name__)

@@ -41,13 +41,13 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.runner.permits import CallPermit
 from ringback.runner.throttled_writer import ProgressRecord
 from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
@@ -172,11 +172,16 @@ class LeasedCall:
         return self.call.input_responses
 
     async def mark_answers_sent(self, keys: Collection[str]) -> None:
-        if keys:
-            await self._update_call(
-                CallChange.INPUTS,
-                lambda call, tx: replace(inputs.remove_sent_responses(call, keys), updated_at=tx.now()),
-            )
+        if not keys:
+            return
+
+        async def write_inputs(tx: Transaction) -> Call:
+            leased = await self._read_leased(tx)
+            updated = replace(inputs.remove_sent_responses(leased, keys), updated_at=tx.now())
+            await tx.calls.update(updated, CallChange.INPUTS, expected=leased.status, lease_token=self._lease_token)
+            return updated
+
+        self.call = await self._writer.write_while_leased(write_inputs)
 
     # -- for the execution --
 
@@ -412,15 +417,6 @@ class LeasedCall:
 
     def _with_latest_progress(self, call: Call) -> Call:
         return replace(call, progress=self._progress.latest or call.progress)
-
-    async def _update_call(self, kind: CallChange, change: Callable[[Call, Transaction], Call]) -> None:
-        async def update(tx: Transaction) -> Call:
-            leased = await self._read_leased(tx)
-            changed_call = change(leased, tx)
-            await tx.calls.update(changed_call, kind, expected=leased.status, lease_token=self._lease_token)
-            return changed_call
-
-        self.call = await self._writer.write_while_leased(update)
 
     async def _record_progress(self, progress: Progress) -> None:
         try:

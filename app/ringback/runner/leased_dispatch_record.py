@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from ringback.domain.call import Call, Handle
-from ringback.runner.drivers import LeaseLost
+from ringback.runner.drivers.driver import LeaseLost
 from ringback.waits import wait_first
 
 

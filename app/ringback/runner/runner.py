@@ -22,7 +22,7 @@ from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
-from ringback.runner.call_sessions import CallSessionProvider
+from ringback.runner.drivers.driver import CallSessionProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
@@ -30,7 +30,7 @@ from ringback.runner.lost_leases import LostLeases
 from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import trace_run
 from ringback.services.logins.login_waits import LoginWaits
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, notify_when_set, wait_first

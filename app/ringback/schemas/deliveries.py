@@ -50,7 +50,6 @@ class OpenDeliveriesView(ResponseBody):
 
 
 def deliveries_members(deliveries: OpenDeliveries) -> dict[str, Any]:
-    """The members of an `OpenDeliveriesView`."""
     return dict(OpenDeliveriesView.model_validate(deliveries))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import CallStatus
@@ -12,10 +12,8 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.insights import (
     OVERVIEW_HOURS_MAX,
     ClientSession,
-    HourInsights,
     InsightsOverview,
     LatencyHistogram,
-    UpstreamInsights,
 )
 from ringback.schemas.calls import CallView
 from ringback.schemas.fields import (
@@ -29,7 +27,7 @@ from ringback.schemas.fields import (
     PrincipalQueryParams,
     ResponseBody,
 )
-from ringback.services.insights import SessionInsights
+from ringback.services.insights.sessions import SessionInsights
 
 
 class InsightsQuery(PrincipalQueryParams):
@@ -65,38 +63,27 @@ class LatencyView(ResponseBody):
         return cls(count=histogram.total, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
+Latency = Annotated[LatencyView, BeforeValidator(LatencyView.from_histogram)]
+"""Of a histogram."""
+
+
 class HourView(ResponseBody):
     """One hour."""
 
     hour: Instant = Field(description="Its beginning.")
     calls_started: int
     calls_by_outcome: dict[CallOutcome, int] = Field(description="The calls that ended in this hour.")
-    call_duration: LatencyView = Field(description="From the creation of a call to its end.")
+    call_duration: Latency = Field(description="From the creation of a call to its end.")
     attempts_by_category: dict[AttemptCategory, int] = Field(description="The attempts to deliver callbacks.")
     deliveries_delivered: int
     deliveries_dead: int
-    delivery_latency: LatencyView = Field(
+    delivery_latency: Latency = Field(
         description="From the creation of a delivery to the receiver's 2xx, the time on hold included."
     )
     queued_calls_max: int = Field(
         description="The longest queue of calls that a sample saw. Operators who read all principals see it; others see 0."
     )
     pending_deliveries_max: int = Field(description="The same for deliveries that wait for an attempt.")
-
-    @classmethod
-    def from_hour(cls, hour: HourInsights) -> Self:
-        return cls(
-            hour=hour.hour,
-            calls_started=hour.calls_started,
-            calls_by_outcome=dict(hour.calls_by_outcome),
-            call_duration=LatencyView.from_histogram(hour.call_duration),
-            attempts_by_category=dict(hour.attempts_by_category),
-            deliveries_delivered=hour.deliveries_delivered,
-            deliveries_dead=hour.deliveries_dead,
-            delivery_latency=LatencyView.from_histogram(hour.delivery_latency),
-            queued_calls_max=hour.queued_calls_max,
-            pending_deliveries_max=hour.pending_deliveries_max,
-        )
 
 
 class UpstreamInsightsView(ResponseBody):
@@ -105,16 +92,7 @@ class UpstreamInsightsView(ResponseBody):
     upstream: str
     calls_started: int
     calls_by_outcome: dict[CallOutcome, int]
-    call_duration: LatencyView
-
-    @classmethod
-    def from_upstream(cls, upstream: UpstreamInsights) -> Self:
-        return cls(
-            upstream=upstream.upstream,
-            calls_started=upstream.calls_started,
-            calls_by_outcome=dict(upstream.calls_by_outcome),
-            call_duration=LatencyView.from_histogram(upstream.call_duration),
-        )
+    call_duration: Latency
 
 
 class InsightsView(ResponseBody):
@@ -160,8 +138,8 @@ class InsightsView(ResponseBody):
             failing_webhooks=overview.failing_webhooks,
             call_duration=LatencyView.from_histogram(durations),
             delivery_latency=LatencyView.from_histogram(latencies),
-            hours=[HourView.from_hour(hour) for hour in overview.hours],
-            upstreams=[UpstreamInsightsView.from_upstream(each) for each in overview.upstreams],
+            hours=[HourView.model_validate(hour) for hour in overview.hours],
+            upstreams=[UpstreamInsightsView.model_validate(each) for each in overview.upstreams],
             paused_upstreams=list(overview.paused_upstreams),
             leaves_out_others=leaves_out_others,
         )

@@ -9,7 +9,7 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import Reloaded, Restarted, SkippedUpstream, ToolInfo
 from ringback.schemas.fields import Instant, ResponseBody
 from ringback.schemas.upstream_logins import LoginStateView
-from ringback.services.insights import ListedUpstream
+from ringback.services.insights.insights import ListedUpstream
 
 
 class UpstreamView(ResponseBody):

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field
 
 from ringback.schemas.fields import PrincipalQueryParams, ResponseBody
-from ringback.services.insights import LimitScope, UsedLimit
+from ringback.services.insights.insights import LimitScope, UsedLimit
 
 
 class UsageQuery(PrincipalQueryParams):

@@ -207,7 +207,6 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure, rows: int) ->
 
 
 async def erase_session_links(tx: Transaction, erasure: Erasure, rows: int | None = None) -> Erasure | None:
-    """Erase a batch of the portal links to the session."""
     deleted = await tx.portal_links.delete_of_session(
         erasure.principal, erasure.target, until=erasure.requested_at, limit=rows or ERASE_BATCH_SIZE
     )

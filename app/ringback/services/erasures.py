@@ -174,7 +174,7 @@ class Erasures:
             kind=kind,
             target=target,
             cancels=cancel,
-            requested_by=caller.principal if caller.operator is None else caller.operator.principal,
+            requested_by=(caller.operator or caller).principal,
             requested_at=tx.now(),
             head=await tx.event_log.get_head(principal),
             worked_at=tx.now(),

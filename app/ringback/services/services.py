@@ -24,16 +24,15 @@ from ringback.services.events.event_publishing import EventPublishing
 from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.event_types import EventTypes
 from ringback.services.events.events import Events
-from ringback.services.insights import Insights
+from ringback.services.insights.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
-from ringback.services.live import LiveLists
+from ringback.services.live.lists import LiveLists
 from ringback.services.logins.upstream_logins import UpstreamLogins
 from ringback.services.lookups import Lookups
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.upstreams.upstream_reloads import UpstreamReloads
-from ringback.services.upstreams.upstream_restarts import UpstreamRestarts
 from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 from ringback.services.webhooks.registrations import WebhookRegistrations
 from ringback.services.webhooks.webhooks import Webhooks
@@ -72,7 +71,6 @@ class Services:
     upstream_controls: UpstreamControls
     upstream_logins: UpstreamLogins
     upstream_reloads: UpstreamReloads
-    upstream_restarts: UpstreamRestarts
     operators: Operators
     erasures: Erasures
     lifecycle: Lifecycle

@@ -15,7 +15,7 @@ from ringback.domain.client_address import Network
 from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.validation import is_loopback
-from ringback.telemetry import LogLevel
+from ringback.telemetry.logs import LogLevel
 
 KEPT_SECONDS_MAX: Final = 1e10
 """317 years. A much longer time would lead beyond the calendar, and the cutoff before its first day."""

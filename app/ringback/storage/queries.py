@@ -18,12 +18,11 @@ from ringback.storage.codec import RowCodec, fill_in_columns
 _BLOCK: Final = re.compile(r"^-- (name|fragment): (.+)$", re.MULTILINE)
 _INCLUDE: Final = re.compile(r"^([^\S\n]*)-- include: (\S+)(?: of (\S+))?[^\S\n]*$", re.MULTILINE)
 _INCLUDE_LIKE: Final = re.compile(r"--[^\S\n]*include\b.*", re.IGNORECASE)
-_NO_CODECS: Final[Mapping[str, RowCodec[Any]]] = MappingProxyType({})
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
-def load_statements(package: str, file: str, codecs: Mapping[str, RowCodec[Any]] = _NO_CODECS) -> Mapping[str, str]:
+def load_statements(package: str, file: str, codecs: Mapping[str, RowCodec[Any]]) -> Mapping[str, str]:
     """The statements of one .sql file inside a package, by name, with their fragments and columns.
 
     Raises ValueError for a repeated name and for a fragment that does not exist.

@@ -9,23 +9,3 @@
 Spans and metrics exist only if the process was started with OpenTelemetry's SDK (`bootstrap.tracing`). Otherwise no tracer
 exists, and code that would start a span does nothing. Metrics of Prometheus are in `measurements`.
 """
-
-from ringback.telemetry.logs import (
-    AUDIT_LOGGER,
-    JsonFormatter,
-    LogFormat,
-    LogLevel,
-    TextFormatter,
-    call_facts,
-    configure_logging,
-)
-
-__all__ = [
-    "AUDIT_LOGGER",
-    "JsonFormatter",
-    "LogFormat",
-    "LogLevel",
-    "TextFormatter",
-    "call_facts",
-    "configure_logging",
-]

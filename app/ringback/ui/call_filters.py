@@ -15,7 +15,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
 from ringback.schemas.call_requests import REPEATS_FILTER_MAX
-from ringback.services.live import FAILED_OUTCOMES
+from ringback.services.live.home_listing import FAILED_OUTCOMES
 from ringback.ui.query_parameters import keep_fields, require_known_filters, with_query
 from ringback.ui.viewer import Viewer
 

@@ -9,7 +9,8 @@
         │                           │             ├──▶ elicitation_router   finds the call that asks
         │                           │             ├──▶ received_streams     notifications of requests that stay open
         │                           │             └──▶ task_progress        progress of tasks, after their creation
-        │                           └──▶ legacy_session
+        │                           ├──▶ legacy_session
+        │                           └──▶ stream_opener   opens requests that stay open
         ├──▶ handshake_order     chooses the protocol that the next handshake begins with
         ├──▶ session_starter     starts further sessions, each in a task of its own
         ├──▶ session_selection   selects the session of a call
@@ -20,9 +21,8 @@
         ├──▶ login_gate          waits for a login of the owner of the credentials, and notices another one
         ├──▶ running_calls       counts the calls that run on it
         └──▶ catalog             cached lists, and the check of arguments before a call
-    proxy           lists and requests that the MCP gateway passes through
+    proxy           lists and requests that the MCP gateway passes through; how many one principal has there at once
     principal_units  writes for many principals, a unit of work for each
-    request_turns   how many of these requests one principal has at an upstream at once
     subscriptions   list and resource changes, for gateway clients and webhooks
     events          events of upstreams that offer MCP Events
     oauth           access tokens for upstreams, and logins with a browser

@@ -112,7 +112,8 @@ class CallSession:
     def open_notification_stream(
         self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[NotificationStreamPort | None]:
-        return self._session.open_notification_stream(notification_filter, client_capabilities=client_capabilities)
+        opener = self._session.stream_opener
+        return opener.open_notification_stream(notification_filter, client_capabilities=client_capabilities)
 
     async def send_request(
         self,

@@ -12,7 +12,7 @@ the session any more). New requests wait for the next session. Requests in fligh
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -30,7 +30,7 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.principal import Principal
-from ringback.domain.upstreams import Listing, ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.domain.upstreams import Listing, ToolConfig, UpstreamChange, UpstreamInfo
 from ringback.log_context import leave_log_context
 from ringback.telemetry.spans import leave_span
 from ringback.upstreams.call_session import CallSession
@@ -265,20 +265,6 @@ class UpstreamConnection:
 
     def has_eliciting_sessions(self, shared: UpstreamSession) -> bool:
         return self._session_selection.has_eliciting_sessions(shared)
-
-    def get_cached_tool(self, name: str) -> ToolInfo | None:
-        return self.lists.get_cached_tool(name)
-
-    def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
-        return self.lists.find_cached_tools(age_seconds_max=age_seconds_max)
-
-    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
-        return await self.lists.get_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
-
-    async def get_fresh_tools(
-        self, *, age_seconds_max: float, can_elicit: bool = False
-    ) -> Mapping[str, ToolInfo] | None:
-        return await self.lists.get_fresh_tools(age_seconds_max=age_seconds_max, can_elicit=can_elicit)
 
     # -- keeping the connection open --
 

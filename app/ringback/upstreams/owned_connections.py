@@ -56,7 +56,6 @@ class OwnedConnections:
         tasks: ConnectionTasks,
         clock: Clock,
         connections_max: int = CONNECTIONS_MAX,
-        idle_seconds: float = IDLE_SECONDS,
         replaced: "OwnedConnections | None" = None,
     ) -> None:
         """`replaced` are the connections of the upstream's last configuration, whose listeners listen on these now."""
@@ -65,7 +64,6 @@ class OwnedConnections:
         self._tasks = tasks
         self._clock = clock
         self._connections_max = connections_max
-        self._idle_seconds = idle_seconds
         self._entries: dict[Principal, _OwnedConnection] = {}
         self._unused: dict[Principal, None] = {}
         """The owners whose connections nothing uses now, in the order of last use."""
@@ -146,7 +144,7 @@ class OwnedConnections:
 
     def close_idle_connections(self) -> None:
         """Close the connections that were not used for too long."""
-        unused_before = self._clock.monotonic() - self._idle_seconds
+        unused_before = self._clock.monotonic() - IDLE_SECONDS
         for owner in list(self._unused):
             if owner not in self.listener_counts and self._entries[owner].unused_since <= unused_before:
                 self._close_entry(owner)

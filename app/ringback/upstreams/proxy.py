@@ -5,6 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from mcp.shared.inbound import NAME_BEARING_METHODS
 
@@ -27,7 +28,6 @@ from ringback.upstreams.catalog.tool_catalog import (
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
-from ringback.upstreams.request_turns import RequestTurns
 from ringback.upstreams.session import concerns_session
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
@@ -38,6 +38,25 @@ CONNECT_WAIT_SECONDS: Final = 5.0
 """How long a request waits for an upstream that is connecting."""
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
 """For a turn and a response, which may be a large file; the usual timeout of MCP clients."""
+SHARE_DIVISOR: Final = 2
+"""Of the concurrent calls of the upstream: a principal has at most half as many requests there at once."""
+
+
+class RequestTurns:
+    """Turns of the requests that clients send through to an upstream.
+
+    The runner limits the concurrent calls of an upstream and shares them fairly. A request that is only passed on has no call:
+    so each principal has some of these requests at the upstream at once, and its further ones wait. Without that, the requests
+    of one principal would fill a server that works off one message after the other, and the calls of all others would wait.
+    """
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[tuple[str, Principal], asyncio.Semaphore] = WeakValueDictionary()
+
+    def get_turns(self, upstream: str, principal: Principal, *, max_concurrent: int) -> asyncio.Semaphore:
+        """The turns of this principal, for `async with`. They are kept while a request has or awaits one of them."""
+        share = max(1, max_concurrent // SHARE_DIVISOR)
+        return self._turns.setdefault((upstream, principal), asyncio.Semaphore(share))
 
 
 class UpstreamProxy:

@@ -17,7 +17,7 @@ from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import Listing, Reloaded, Restarted, ToolCatalog, UpstreamChange, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.upstreams.call_session import CallLogMessages, CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
@@ -41,8 +41,6 @@ from ringback.upstreams.skipped import JudgeConfig, SkippedEntries
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 from ringback.upstreams.transports.child_records import ChildRecords
-
-__all__ = ["UpstreamConfig", "UpstreamEntry", "UpstreamRegistry"]
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,8 @@ the `_meta` keys that the upstream must not receive: every request passes here.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
-from itertools import count
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import anyio
@@ -18,7 +17,6 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 
 from ringback import __version__
-from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
@@ -32,17 +30,14 @@ from ringback.protocol.errors import (
     SessionNotFound,
 )
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
-from ringback.protocol.mcp_events.names import EventMethod
 from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.sessions import PING_METHOD, NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
 from ringback.upstreams.dispatch_records import DispatchRecord, get_dispatch_record
-from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
-from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
 from ringback.upstreams.session_dispatcher import OnLogMessage, SessionDispatcher
-from ringback.upstreams.session_ports import NotificationStreamPort
+from ringback.upstreams.stream_opener import StreamOpener
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.upstream_spans import (
     UNTRACED_METHODS,
@@ -63,7 +58,6 @@ RELISTEN_SECONDS: Final = 30.0
 """Between two attempts to open a stream for list changes. Lists are also fetched again by age."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
-_LISTEN_METHOD: Final = "subscriptions/listen"
 _CALL_METHOD: Final = "tools/call"
 _LIST_METHOD: Final = "tools/list"
 _INTERRUPTED: Final = "Ringback ended the connection to the upstream. The tool may have run."
@@ -104,8 +98,6 @@ class UpstreamSession:
         self.left = anyio.Event()
         """Set once the contexts of the session are left: its child has exited, or its connections are closed."""
         self._idle = anyio.Event()
-        self._stream_numbers = count(1)
-        self._unsupported_filters: set[str] = set()
         self.check_list: Callable[[Mapping[str, Any]], None] = lambda _: None
         """Called with each page of a list. What it raises ends the session."""
         self.find_tool: Callable[[str], ToolInfo | None] = lambda _: None
@@ -121,6 +113,12 @@ class UpstreamSession:
         )
         self._transport = transport
         self.protocol = _read_protocol(session)
+        self.stream_opener = StreamOpener(
+            dispatcher,
+            is_modern=self.protocol.is_modern,
+            add_envelope=self._add_envelope,
+            send=self._send_raw,
+        )
         self._opened_at = asyncio.get_running_loop().time()
 
     @property
@@ -189,7 +187,7 @@ class UpstreamSession:
 
         The `_meta` of `params` comes from a client. `meta` and our own members are added to it.
         """
-        stamped, options = self._add_envelope(method, params, client_capabilities or {}, meta or {})
+        stamped, options = self._add_envelope(method, params, client_capabilities or {}, meta)
         if on_progress is not None:
             options["on_progress"] = on_progress
         if on_position is not None and (name := self.legacy_session.session_id) is not None:
@@ -206,68 +204,6 @@ class UpstreamSession:
         return self._dispatcher.receive_log_messages(
             on_message, includes_unrelated=is_dedicated or (self.child is not None and self.protocol.is_modern)
         )
-
-    @asynccontextmanager
-    async def open_notification_stream(
-        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
-    ) -> AsyncGenerator[NotificationStreamPort | None]:
-        """Open a stream with this filter; None if the upstream does not support all of it, now or earlier."""
-        if not self.protocol.is_modern:
-            with self._dispatcher.receive_task_notifications(notification_filter.get("taskIds", ())) as stream:
-                yield stream
-            return
-        if self._unsupported_filters & set(notification_filter):
-            yield None
-            return
-        async with self.open_listen_stream(notification_filter, client_capabilities=client_capabilities) as stream:
-            acknowledged_filter = await stream.wait_acknowledged()
-            if acknowledged_filter is not None and not set(notification_filter) <= set(acknowledged_filter):
-                self._unsupported_filters |= set(notification_filter) - set(acknowledged_filter)
-                acknowledged_filter = None
-            yield None if acknowledged_filter is None else stream
-
-    @asynccontextmanager
-    async def open_listen_stream(
-        self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
-    ) -> AsyncGenerator[NotificationStream]:
-        """Open a `subscriptions/listen` stream (2026-07-28). The upstream may support only a part of the filter."""
-        stream = NotificationStream()
-        params = {"notifications": dict(notifications)}
-        async with self._open_stream(_LISTEN_METHOD, params, stream, client_capabilities=client_capabilities):
-            yield stream
-
-    @asynccontextmanager
-    async def open_event_stream(self, params: Mapping[str, Any]) -> AsyncGenerator[EventFrames]:
-        """Open an events/stream request with these params, in either era. Its frames end with the request."""
-        frames = EventFrames()
-        async with self._open_stream(EventMethod.STREAM, params, frames) as request_id:
-            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_space):
-                try:
-                    yield frames
-                finally:
-                    frames.end()  # its response no longer waits for space in their queue
-
-    @asynccontextmanager
-    async def _open_stream(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        stream: ReceivedStream,
-        *,
-        client_capabilities: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[str]:
-        """Send a request that stays open until the end of the block. Its notifications go to `stream`. Yields its id."""
-        request_id = f"ringback-stream-{next(self._stream_numbers)}"
-        stamped, options = self._add_envelope(method, params, client_capabilities or {}, {})
-        options["request_id"] = request_id
-        self._dispatcher.streams[request_id] = stream
-        sending = asyncio.create_task(self._send_raw(method, stamped, options))
-        sending.add_done_callback(stream.on_request_done)
-        try:
-            yield request_id
-        finally:
-            del self._dispatcher.streams[request_id]
-            await end_tasks([sending])
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if (parent := current_span()) is None or method in UNTRACED_METHODS:
@@ -361,10 +297,10 @@ class UpstreamSession:
         method: str,
         params: Mapping[str, Any],
         client_capabilities: Mapping[str, Any],
-        added_meta: Mapping[str, Any],
+        added_meta: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Any], CallOptions]:
         rest = {key: value for key, value in params.items() if key != "_meta"}
-        meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
+        meta = {**self._filter_meta(params.get("_meta", {})), **(added_meta or {})}
         tool = self.find_tool(params["name"]) if method == _CALL_METHOD else None
         stamped, headers = add_envelope(
             method,

@@ -252,19 +252,24 @@ async def the_same_call_again_finds_its_call(desk: Desk) -> None:
     assert await desk.call_back(agent, 0) is None
 
 
+async def refuse_before_parking(desk: Desk, agent: LlmAgent, index: int) -> None:
+    """Park a call of the same id without a session, and check that its callback is refused."""
+    session = name_session(APP, USER, "s")
+    await AgentCalls(desk.client, UPSTREAM).park("slow", {"key": "2"}, client_session_id=session, tool_call_id="call_0")
+
+    try:
+        await desk.wake(agent, index)
+    except NotParkedYet:
+        return
+    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+
+
 async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_an_earlier_call_of_its_name_has_failed(
     desk: Desk,
 ) -> None:
     agent = desk.agent([call("slow", function_call_id="call_0", wrong="1")], [text("ok")])
     await desk.say(agent, "go")
-    session = name_session(APP, USER, "s")
-    await AgentCalls(desk.client, UPSTREAM).park("slow", {"key": "2"}, client_session_id=session, tool_call_id="call_0")
-
-    try:
-        await desk.wake(agent, 0)
-    except NotParkedYet:
-        return
-    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+    await refuse_before_parking(desk, agent, 0)
 
 
 async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_an_earlier_call_has_its_name(
@@ -273,14 +278,7 @@ async def a_callback_that_comes_before_its_session_is_stored_is_refused_also_if_
     agent = desk.agent([call("slow", function_call_id="call_0", key="1")], [text("ok")])
     await desk.say(agent, "go")
     await desk.wake(agent, 0)
-    session = name_session(APP, USER, "s")
-    await AgentCalls(desk.client, UPSTREAM).park("slow", {"key": "2"}, client_session_id=session, tool_call_id="call_0")
-
-    try:
-        await desk.wake(agent, 1)
-    except NotParkedYet:
-        return
-    raise AssertionError("the callback counts as delivered, and no other wakes the agent")
+    await refuse_before_parking(desk, agent, 1)
 
 
 async def an_expired_call_that_had_ended_at_its_start_is_not_taken_for_one_of_an_agent_that_died(desk: Desk) -> None:

@@ -15,8 +15,8 @@ from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import read_running_service
 from ringback.cli.file_locks import is_locked
 from ringback.domain.principal import ALL_SCOPES
+from ringback.upstreams.config import UpstreamEntry
 from ringback.upstreams.config.loader import load_upstreams
-from ringback.upstreams.registry import UpstreamEntry
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS

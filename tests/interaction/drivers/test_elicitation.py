@@ -22,6 +22,7 @@ from ringback.upstreams.transports import stdio
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.calls import (
     answer_call,
+    insert_call_to,
     make_call_to,
     request_cancel,
     running_runner,
@@ -289,8 +290,7 @@ async def test_the_error_of_a_tool_that_asks_as_another_era_does_says_what_an_op
         await context.elicit("Which one?", Choice)
         return "chosen"
 
-    call = make_call_to(engine, "choose")
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, "choose")
     async with running_with_app(engine, server.streamable_http_app()):
         (ended,) = await engine.wait_until_final(call)
 
@@ -334,8 +334,7 @@ async def test_a_tool_error_of_fastmcp_about_the_era_is_followed_by_what_an_oper
     async def choose() -> str:  # pyright: ignore[reportUnusedFunction] - the server calls it
         raise ToolError(own)
 
-    call = make_call_to(engine, "choose")
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, "choose")
     async with running_with_app(engine, server.streamable_http_app()):
         (ended,) = await engine.wait_until_final(call)
 

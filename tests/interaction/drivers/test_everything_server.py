@@ -9,7 +9,13 @@ import pytest
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.config import Isolation, UpstreamConfig
-from tests.support.calls import answer_call, make_call_to, running_runner, wait_for_handle, wait_for_input_request
+from tests.support.calls import (
+    answer_call,
+    insert_call_to,
+    run_until_handle,
+    running_runner,
+    wait_for_input_request,
+)
 from tests.support.engine import Engine
 from tests.support.everything_server import ELICITATION_TOOL, RESEARCH_TOOL, make_stdio_config, serving_over_http
 from tests.support.examples import ALICE
@@ -38,8 +44,7 @@ async def test_its_task_requests_input_gets_an_answer_and_ends(
     engine: Engine, transport: str, isolation: Isolation
 ) -> None:
     arguments: dict[str, Any] = {"topic": "python", "ambiguous": True}
-    call = make_call_to(engine, RESEARCH_TOOL, arguments=arguments)
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, RESEARCH_TOOL, arguments=arguments)
 
     async with running_everything_server(transport, isolation) as config, running_runner(engine, config):
         asked = await wait_for_input_request(engine, call)
@@ -54,8 +59,7 @@ async def test_its_task_requests_input_gets_an_answer_and_ends(
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: Engine, transport: str) -> None:
-    call = make_call_to(engine, ELICITATION_TOOL)
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, ELICITATION_TOOL)
 
     async with (
         running_everything_server(transport, Isolation.SHARED) as config,
@@ -79,8 +83,7 @@ async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: E
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
-    call = make_call_to(engine, "echo", arguments={"message": "hello"})
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, "echo", arguments={"message": "hello"})
 
     async with running_everything_server(transport, Isolation.SHARED) as config, running_runner(engine, config):
         (ended,) = await engine.wait_until_final(call)
@@ -91,12 +94,10 @@ async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
 
 @pytest.mark.requirement("R33")
 async def test_a_task_of_a_dead_child_ends_as_unknown(engine: Engine) -> None:
-    call = make_call_to(engine, RESEARCH_TOOL, arguments={"topic": "sleep"})
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, RESEARCH_TOOL, arguments={"topic": "sleep"})
     config = await make_stdio_config()
 
-    async with running_runner(engine, config, drain_seconds=0.01):
-        await wait_for_handle(engine, call)
+    await run_until_handle(engine, config, call)
     async with running_runner(engine, config):
         (ended,) = await engine.wait_until_final(call)
 

@@ -13,6 +13,7 @@ from ringback.runner import execution
 from ringback.upstreams.config import Isolation
 from tests.support.calls import (
     answer_call,
+    insert_call_to,
     make_call_to,
     notify_execution,
     request_cancel,
@@ -32,8 +33,7 @@ ERROR = MCPError(-32042, "not today", {"retry": False})
 
 @pytest.mark.parametrize("tool", ["long", "either"])
 async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, tool)
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, tool)
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         task = await stage.wait_for_task()
@@ -52,8 +52,7 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
 
 
 async def test_progress_of_a_task_is_reported_after_the_response_that_created_it(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         task = await stage.wait_for_task()
@@ -69,8 +68,7 @@ async def test_progress_of_a_task_is_reported_after_the_response_that_created_it
 
 @pytest.mark.requirement("R33")
 async def test_a_task_that_fastmcp_2_names_in_an_empty_result_is_followed_to_its_result(engine: Engine) -> None:
-    stage, call = LegacyUpstream(draft=True), make_call_to(engine, "either")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(draft=True), await insert_call_to(engine, "either")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         (await stage.wait_for_task()).end_task()
@@ -93,8 +91,7 @@ async def test_a_task_that_fastmcp_2_names_in_an_empty_result_is_followed_to_its
 async def test_a_task_ends_as_its_upstream_says(
     engine: Engine, status: str, result: dict[str, object] | None, error: MCPError | None, outcome: CallOutcome
 ) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         (await stage.wait_for_task()).end_task(status, result, error)
@@ -161,8 +158,7 @@ async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> 
 @pytest.mark.requirement("R09")
 @pytest.mark.requirement("R35")
 async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
@@ -183,8 +179,7 @@ async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) ->
 async def test_a_task_whose_session_ended_is_read_in_a_new_session(
     engine: Engine, *, bound: bool, outcome: CallOutcome
 ) -> None:
-    stage, call = LegacyUpstream(bound=bound), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(bound=bound), await insert_call_to(engine, "long")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
@@ -205,8 +200,7 @@ async def test_a_task_whose_session_ended_while_idle_is_read_in_a_new_session(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: CallOutcome
 ) -> None:
     monkeypatch.setattr(execution, "RECONNECT_RETRY_SECONDS", 0.05)
-    stage, call = LegacyUpstream(bound=bound), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(bound=bound), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01) as server:
         task = await stage.wait_for_task()
@@ -219,8 +213,7 @@ async def test_a_task_whose_session_ended_while_idle_is_read_in_a_new_session(
 
 
 async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         await stage.wait_for_task()
@@ -237,8 +230,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
 
 
 async def test_cancelling_ends_the_task(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         task = await stage.wait_for_task()
@@ -250,8 +242,7 @@ async def test_cancelling_ends_the_task(engine: Engine) -> None:
 
 
 async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
@@ -267,8 +258,7 @@ async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine
 
 
 async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine, clock: OffsetClock) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with running_with_app(engine, stage.app(), drain_seconds=0.01):
         task = await stage.wait_for_task()
@@ -285,8 +275,7 @@ async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine
 
 @pytest.mark.requirement("R32")
 async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with serving(stage.app()) as server:
         config = replace(make_http_config(server.url), isolation=Isolation.CALL)
@@ -306,8 +295,7 @@ async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: En
 
 @pytest.mark.requirement("R32")
 async def test_a_tasks_question_is_answered_by_the_next_process(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "long")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "long")
 
     async with serving(stage.app()) as server:
         config = replace(make_http_config(server.url), isolation=Isolation.CALL)

@@ -14,9 +14,11 @@ from ringback.runner.drivers import stream
 from ringback.upstreams.config import Isolation
 from tests.support.calls import (
     answer_call,
+    insert_call_to,
     make_call_to,
     notify_execution,
     request_cancel,
+    run_until_handle,
     running_runner,
     running_with_app,
     wait_for_call,
@@ -32,8 +34,7 @@ OWN_SESSION_CALL = Isolation.CALL
 
 
 async def test_the_stream_position_is_saved_while_the_tool_runs(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         kept = await wait_for_handle(engine, call)
@@ -49,8 +50,7 @@ async def test_the_stream_position_is_saved_while_the_tool_runs(engine: Engine) 
 
 @pytest.mark.requirement("R09")
 async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()) as server:
         before = await wait_for_handle(engine, call)
@@ -66,13 +66,11 @@ async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Eng
 @pytest.mark.requirement("R09")
 @pytest.mark.requirement("R35")
 async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         between = await engine.read_call(call)
         async with running_runner(engine, config):
             await stage.wait_until(lambda: stage.count("GET", resuming=True))
@@ -88,13 +86,11 @@ async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) 
 
 
 async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         stage.release.set()
         async with running_runner(engine, config):
             (ended,) = await engine.wait_until_final(call)
@@ -129,13 +125,11 @@ async def test_a_response_stored_behind_the_replay_is_fetched_from_the_same_posi
 ) -> None:
     monkeypatch.setattr(stream, "READ_TIMEOUT", Backoff(first_seconds=0.2, longest_seconds=300.0))
     monkeypatch.setattr(stream, "RESUME_BACKOFF", Backoff(first_seconds=0.1, longest_seconds=60.0))
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app(events=ResponseAfterReplay(stage))) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         async with running_runner(engine, config):
             (ended,) = await engine.wait_until_final(call)
 
@@ -151,9 +145,7 @@ async def test_a_call_never_ends_with_the_response_to_another_request(engine: En
 
     async with serving(stage.app(events=ReplayOfAllStreams())) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            for call in calls:
-                await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, *calls)
         stage.release.set()
         async with running_runner(engine, config):
             await engine.wait_until_final(*calls)
@@ -169,9 +161,7 @@ async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Eng
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            for call in calls:
-                await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, *calls)
         async with running_runner(engine, config):
             await stage.wait_until(lambda: stage.count("GET", resuming=True) >= len(calls))
             stage.release.set()
@@ -186,13 +176,11 @@ async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Eng
 async def test_a_call_whose_session_ended_ends_as_unknown(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "SESSION_GONE_SECONDS", 0.0)
     monkeypatch.setattr(stream, "RESUME_BACKOFF", Backoff(first_seconds=0.01, longest_seconds=0.01))
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         await stage.end_session(server.url)
         async with running_runner(engine, config):
             (ended,) = await engine.wait_until_final(call)
@@ -203,13 +191,11 @@ async def test_a_call_whose_session_ended_ends_as_unknown(engine: Engine, monkey
 
 
 async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, clock: OffsetClock) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         async with running_runner(engine, config):
             await stage.wait_until(lambda: stage.count("GET", resuming=True))
             clock.advance(2 * 3600)
@@ -221,8 +207,7 @@ async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, cloc
 
 
 async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     app = stage.app(keeps_events=False)
     async with running_with_app(engine, app) as server:
@@ -268,8 +253,7 @@ async def test_a_session_is_ended_unless_a_runner_resumes_it(engine: Engine) -> 
 
 @pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
 async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     app = stage.app(keeps_events=keeps_events)
     async with running_with_app(engine, app):
@@ -284,13 +268,11 @@ async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool
 
 
 async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Engine) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server:
         config = make_http_config(server.url)
-        async with running_runner(engine, config, drain_seconds=0.01):
-            await wait_for_handle(engine, call)
+        await run_until_handle(engine, config, call)
         await request_cancel(engine, call)
         async with running_runner(engine, config):
             (ended,) = await engine.wait_until_final(call)
@@ -308,8 +290,7 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
 async def test_an_elicitation_is_answered_in_the_session_of_the_call(
     engine: Engine, *, keeps_events: bool, isolation: Isolation
 ) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "ask")
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "ask")
 
     async with serving(stage.app(keeps_events=keeps_events)) as server:
         config = replace(make_http_config(server.url), isolation=isolation)
@@ -333,8 +314,7 @@ async def test_an_elicitation_is_answered_in_the_session_of_the_call(
 async def test_a_question_is_answered_by_the_next_process(
     engine: Engine, clock: OffsetClock, isolation: Isolation
 ) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "ask", deadline_in=24 * 3600)
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "ask", deadline_in=24 * 3600)
 
     async with serving(stage.app()) as server:
         config = replace(make_http_config(server.url), isolation=isolation)
@@ -354,8 +334,7 @@ async def test_a_question_is_answered_by_the_next_process(
 
 @pytest.mark.parametrize("isolation", list(Isolation))
 async def test_a_call_that_accepts_no_input_gets_no_elicitation(engine: Engine, isolation: Isolation) -> None:
-    stage, call = LegacyUpstream(), make_call_to(engine, "ask", accepts_input=False)
-    await engine.insert_calls(call)
+    stage, call = LegacyUpstream(), await insert_call_to(engine, "ask", accepts_input=False)
 
     async with serving(stage.app()) as server:
         config = replace(make_http_config(server.url), isolation=isolation)

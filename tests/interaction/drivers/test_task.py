@@ -9,6 +9,7 @@ from ringback.domain.event import EventName
 from ringback.protocol import tasks as followed
 from tests.support.calls import (
     answer_call,
+    insert_call_to,
     make_call_to,
     notify_execution,
     request_cancel,
@@ -25,8 +26,7 @@ from tests.support.upstreams import make_http_config, open_upstreams, serving, w
 
 @pytest.mark.parametrize("listening", [False, True], ids=["polling", "listening"])
 async def test_a_task_is_followed_to_its_result(engine: Engine, *, listening: bool) -> None:
-    stage, call = TaskUpstream(listening=listening), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(listening=listening), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -43,8 +43,7 @@ async def test_a_task_is_followed_to_its_result(engine: Engine, *, listening: bo
 
 
 async def test_an_upstream_that_sends_task_notifications_is_rarely_polled(engine: Engine) -> None:
-    stage, call = TaskUpstream(listening=True), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(listening=True), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -65,8 +64,7 @@ async def test_an_upstream_whose_notification_stream_breaks_is_polled_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followed, "POLL_SECONDS_DEFAULT", 0.1)
-    stage, call = TaskUpstream(listening=True), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(listening=True), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()) as server:
         task = await stage.wait_for_task(1)
@@ -132,8 +130,7 @@ async def test_a_poll_that_is_answered_with_another_task_is_sent_again(engine: E
     ],
 )
 async def test_a_task_ends_as_its_upstream_says(engine: Engine, state: dict[str, object], outcome: CallOutcome) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         (await stage.wait_for_task(1)).set_state(**state)
@@ -145,8 +142,7 @@ async def test_a_task_ends_as_its_upstream_says(engine: Engine, state: dict[str,
 
 @pytest.mark.requirement("R33")
 async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         await stage.wait_for_task(1)
@@ -163,8 +159,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
 
 @pytest.mark.requirement("R35")
 async def test_the_next_runner_goes_on_from_the_handle_and_its_upstream_notices_nothing(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         async with engine.running_runner(upstreams):
@@ -208,8 +203,7 @@ async def test_a_task_outlives_the_absence_of_its_upstream(engine: Engine) -> No
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("listening", [False, True], ids=["polling", "listening"])
 async def test_a_tasks_questions_are_answered_one_by_one(engine: Engine, *, listening: bool) -> None:
-    stage, call = TaskUpstream(listening=listening), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(listening=listening), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -234,8 +228,7 @@ async def test_a_tasks_questions_are_answered_one_by_one(engine: Engine, *, list
 
 @pytest.mark.requirement("R32")
 async def test_a_task_is_answered_after_a_restart(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         async with engine.running_runner(upstreams):
@@ -257,8 +250,7 @@ async def test_a_task_is_answered_after_a_restart(engine: Engine) -> None:
 
 
 async def test_an_input_request_that_the_upstream_withdraws_is_removed(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -296,8 +288,7 @@ async def test_a_task_that_asks_without_end_is_cancelled(engine: Engine, monkeyp
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("accepts_input", [True, False])
 async def test_elicitation_is_offered_only_for_a_starter_who_can_answer(engine: Engine, *, accepts_input: bool) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work", accepts_input=accepts_input)
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work", accepts_input=accepts_input)
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -315,8 +306,7 @@ async def test_elicitation_is_offered_only_for_a_starter_who_can_answer(engine: 
 
 
 async def test_questions_may_come_before_the_task_and_in_it(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "confirm_then_work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "confirm_then_work")
 
     async with running_with_app(engine, stage.app()):
         parked = await wait_for_input_request(engine, call)
@@ -339,8 +329,7 @@ async def test_questions_may_come_before_the_task_and_in_it(engine: Engine) -> N
 
 
 async def test_cancelling_reaches_the_task_which_reports_its_end(engine: Engine) -> None:
-    stage, call = TaskUpstream(poll_ms=60_000), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(poll_ms=60_000), await insert_call_to(engine, "work")
 
     async with running_with_app(engine, stage.app()):
         task = await stage.wait_for_task(1)
@@ -373,8 +362,7 @@ async def test_a_task_that_ignores_its_cancellation_completes_the_call_truthfull
 
 
 async def test_a_cancellation_that_came_between_two_runners_reaches_the_task(engine: Engine) -> None:
-    stage, call = TaskUpstream(), make_call_to(engine, "work")
-    await engine.insert_calls(call)
+    stage, call = TaskUpstream(), await insert_call_to(engine, "work")
 
     async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         async with engine.running_runner(upstreams):

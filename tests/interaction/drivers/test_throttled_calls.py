@@ -19,7 +19,14 @@ from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.runner.leased_call import LeasedCall
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.transports import throttled_calls
-from tests.support.calls import make_call_to, request_cancel, running_runner, running_with_app, wait_for_call
+from tests.support.calls import (
+    insert_call_to,
+    make_call_to,
+    request_cancel,
+    running_runner,
+    running_with_app,
+    wait_for_call,
+)
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.upstreams import (
@@ -28,11 +35,13 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_app_of_era,
     make_http_config,
-    make_legacy_app,
     send_response,
     serving,
 )
+
+pytestmark = pytest.mark.requirement("R33")
 
 
 @pytest.fixture
@@ -73,8 +82,7 @@ async def running_with_refused_tool(
     engine: Engine, refused: RefusedTool, era: str, **config: Any
 ) -> AsyncGenerator[None]:
     """Run calls to an upstream that refuses those of its tool `steps`."""
-    app = ControlledUpstream().app()
-    refusing = OverriddenResponses(make_legacy_app(app) if era == "legacy" else app, {"tool:steps": refused})
+    refusing = OverriddenResponses(make_app_of_era(ControlledUpstream().app(), era), {"tool:steps": refused})
     async with serving(refusing) as server, running_runner(engine, replace(make_http_config(server.url), **config)):
         yield
 
@@ -86,8 +94,7 @@ class ThrottlingProxy(OverriddenResponses):
         self._refusals = refusals
         self._overrides: dict[str, ResponseOverride] = {"tools/call": self._refuse}
         self.has_refused = asyncio.Event()
-        app = upstream.app()
-        super().__init__(make_legacy_app(app) if era == "legacy" else app, self._overrides)
+        super().__init__(make_app_of_era(upstream.app(), era), self._overrides)
 
     async def _refuse(self, message: dict[str, Any], send: Send) -> None:  # noqa: ARG002 - the names of an override
         self._refusals -= 1
@@ -97,12 +104,10 @@ class ThrottlingProxy(OverriddenResponses):
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine, set_pause: SetPause, era: str) -> None:
     set_pause(0.01)
-    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "echo")
 
     async with running_with_app(engine, ThrottlingProxy(stage, era, refusals=3)):
         (ended,) = await engine.wait_until_final(call)
@@ -110,7 +115,6 @@ async def test_a_call_that_a_proxy_refuses_for_a_while_runs_once(engine: Engine,
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other_principals(
     engine: Engine, set_pause: SetPause, era: str
@@ -131,7 +135,6 @@ async def test_calls_that_wait_after_their_refusal_leave_their_upstream_to_other
     assert phases[CallPhase.QUEUED] >= 8
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_other_principals(
     engine: Engine, set_pause: SetPause, era: str
@@ -150,14 +153,12 @@ async def test_calls_that_wait_after_their_refusal_leave_a_session_to_those_of_o
     assert ended.outcome is CallOutcome.RESULT
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelled(
     engine: Engine, set_pause: SetPause, era: str
 ) -> None:
     set_pause(3600)
-    stage, call = ControlledUpstream(), make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "echo")
     proxy = ThrottlingProxy(stage, era, refusals=1)
 
     async with running_with_app(engine, proxy):
@@ -170,7 +171,6 @@ async def test_a_call_that_waits_after_its_refusal_is_unsent_and_can_be_cancelle
     assert (ended.outcome, stage.calls) == (CallOutcome.CANCELLED, [])
 
 
-@pytest.mark.requirement("R33")
 async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_once(
     engine: Engine, set_pause: SetPause
 ) -> None:
@@ -188,7 +188,6 @@ async def test_calls_that_return_to_a_busy_upstream_after_their_refusal_all_run_
     assert len(stage.calls) == len(calls)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_that_is_paused_meanwhile(
     engine: Engine, set_pause: SetPause, era: str
@@ -204,7 +203,7 @@ async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_th
         await send_response(send, 429, "text/html", b"<h1>Too Many Requests</h1>")
 
     overrides["tools/call"] = pause_and_refuse
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    app = make_app_of_era(stage.app(), era)
     await engine.insert_calls(call)
     async with running_with_app(engine, OverriddenResponses(app, overrides)):
         waiting = await wait_for_call(engine, call, lambda found: found.phase is CallPhase.QUEUED and not overrides)
@@ -216,7 +215,6 @@ async def test_a_call_that_waits_after_its_refusal_is_not_sent_to_an_upstream_th
     assert (ended.outcome, ended.runs, len(stage.calls)) == (CallOutcome.RESULT, 1, 1)
 
 
-@pytest.mark.requirement("R33")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("end", ["cancelled", "handed back"])
 async def test_a_wait_after_a_refusal_ends_with_the_run_of_its_call(
@@ -260,14 +258,12 @@ async def set_intake(engine: Engine, intake: UpstreamIntake) -> None:
     await engine.store.write(save)
 
 
-@pytest.mark.requirement("R33")
 async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_is_sent_again(
     engine: Engine, set_pause: SetPause
 ) -> None:
     """Its tool may run for hours and report no progress."""
     set_pause(3600)
-    stage, call = ControlledUpstream(), make_call_to(engine, "hold", deadline_in=7200.0)
-    await engine.insert_calls(call)
+    stage, call = ControlledUpstream(), await insert_call_to(engine, "hold", deadline_in=7200.0)
     async with running_with_app(engine, ThrottlingProxy(stage, "modern", refusals=1)):
         waiting = await wait_for_call(engine, call, lambda found: found.progress is not None)
     async with running_with_app(engine, stage.app()):
@@ -282,13 +278,11 @@ async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_i
     assert sent.progress.message == "The call was sent again."
 
 
-@pytest.mark.requirement("R33")
 async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_that_it_is_sent_again(
     engine: Engine, set_pause: SetPause
 ) -> None:
     set_pause(3600)
-    call = make_call_to(engine, "echo")
-    await engine.insert_calls(call)
+    call = await insert_call_to(engine, "echo")
     async with running_with_app(engine, ThrottlingProxy(ControlledUpstream(), "modern", refusals=1)):
         await wait_for_call(engine, call, lambda found: found.progress is not None)
         await request_cancel(engine, call)

@@ -12,7 +12,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
-from ringback.runner.drivers import CallContext
+from ringback.runner.drivers.driver import CallContext
 from ringback.runner.execution import CallExecution
 from tests.support.builders import make_call
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams

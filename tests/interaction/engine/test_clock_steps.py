@@ -15,7 +15,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import CallExpired, StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RetryProfile
-from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import WallClockSteps

@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.event import EventName
-from ringback.runner.drivers import BoundDriverPort
+from ringback.runner.drivers.driver import BoundDriverPort
 from ringback.upstreams.errors import UpstreamUnreachable
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import lease_new_call, run_execution

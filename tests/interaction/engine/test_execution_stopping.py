@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ports import Transaction
-from ringback.runner.drivers import BoundDriverPort
+from ringback.runner.drivers.driver import BoundDriverPort
 from ringback.runner.execution import ShutdownSignal
 from tests.support.clock import OffsetClock
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams

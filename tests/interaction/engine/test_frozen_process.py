@@ -14,8 +14,9 @@ import pytest
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.errors import StoreUnavailable
-from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, JanitorConfig
+from ringback.janitor.config import JanitorConfig
 from ringback.janitor.janitor import SCHEDULING_TIME_SAVE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.storage.rows.operations import SqlSchedulingTime
 from tests.support.builders import make_call
 from tests.support.calls import make_calls

@@ -12,12 +12,8 @@ from ringback.domain.delivery import DeliveryState, RetryDecision, build_deliver
 from ringback.domain.errors import CallExpired
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
-from ringback.janitor import (
-    GIVE_UP_SECONDS_MAX,
-    LEASE_GRACE_SECONDS,
-    OVERDUE_GRACE_SECONDS,
-    Retention,
-)
+from ringback.janitor.config import GIVE_UP_SECONDS_MAX, Retention
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock

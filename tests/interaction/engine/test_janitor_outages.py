@@ -14,8 +14,9 @@ from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.login_waits import LoginResumption
 from ringback.domain.ports import Store, Transaction
-from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig, Retention
-from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS
+from ringback.janitor.config import JanitorConfig, Retention
+from ringback.janitor.janitor import SLOW_TASK_REST_SECONDS, Janitor
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.erasures import SqlErasedDeliveries

@@ -13,7 +13,8 @@ from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.janitor import ROUND_PAUSE_SECONDS, Janitor, JanitorConfig
+from ringback.janitor.config import JanitorConfig
+from ringback.janitor.janitor import ROUND_PAUSE_SECONDS, Janitor
 from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine

@@ -7,7 +7,7 @@ import pytest
 from ringback.domain.call import Call, CallPhase, Handle
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
-from ringback.runner.drivers import LeaseLost
+from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.execution import ShutdownSignal
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord

@@ -12,7 +12,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import SLEW_DIVISOR
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.suspension import SuspensionWatch
-from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.runner.leasing import RunnerConfig
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.calls import make_calls

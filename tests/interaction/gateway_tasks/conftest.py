@@ -75,6 +75,12 @@ class TasksHarness:
         created = await session.request("tools/call", {"name": tool, "arguments": {}, "task": {}, **params})
         return created["task"]["taskId"], await self.tasks.wait_for_task(count + 1)
 
+    async def start_asking_task(self, session: LegacyClientSession, **params: Any) -> tuple[str, UpstreamTask]:
+        """The same, and the task has a question."""
+        task_id, task = await self.start_task_in_session(session, **params)
+        task.request_input("sure")
+        return task_id, task
+
 
 @asynccontextmanager
 async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator[TasksHarness]:

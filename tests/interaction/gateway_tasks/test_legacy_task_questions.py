@@ -8,12 +8,22 @@ import pytest
 from ringback.mcp_server import legacy_task_elicitation
 from tests.interaction.gateway_tasks.conftest import RELATED, TasksHarness
 from tests.support.engine import wait_until
-from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
-from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, JsonRpcMessages, LegacyClientSession
+from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION, UpstreamTask
 
 UNFIT_ANSWER: Final[Json] = {"action": "accept", "content": {"sure": "perhaps"}}
 
 pytestmark = pytest.mark.requirement("R30")
+
+
+async def accept_question(
+    harness: TasksHarness, session: LegacyClientSession, frames: JsonRpcMessages, task: UpstreamTask
+) -> None:
+    """Answer the next question, and let its task end with the answer."""
+    await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
+    await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+    task.complete_task("thanks")
+    await frames.read_response()
 
 
 @pytest.mark.must("L10")
@@ -24,8 +34,7 @@ pytestmark = pytest.mark.requirement("R30")
 async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the_tool(
     harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await harness.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session, _meta={"ringback/correlationId": "c-1"})
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         question = await frames.read_message("elicitation/create")
         assert question["params"]["message"] == QUESTION["params"]["message"]
@@ -42,23 +51,18 @@ async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the
 async def test_a_question_is_sent_again_to_a_client_that_reconnects(
     harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session)
     async with session.open_request("tasks/result", {"taskId": task_id}) as lost:
         await lost.read_message("elicitation/create")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
-        await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
-        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
-        task.complete_task("thanks")
-        await frames.read_response()
+        await accept_question(harness, session, frames, task)
 
 
 @pytest.mark.requirement("R32")
 async def test_a_question_that_is_answered_elsewhere_is_cancelled(
     harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, _ = await harness.start_asking_task(session)
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         question = await frames.read_message("elicitation/create")
         modern = await harness.make_modern_client()
@@ -73,8 +77,7 @@ async def test_a_question_that_is_answered_elsewhere_is_cancelled(
 async def test_a_question_that_the_client_refuses_stays_open_for_others(
     harness: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session)
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         await session.send_response(await frames.read_message("elicitation/create"), {"nonsense": True})
         assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
@@ -87,14 +90,10 @@ async def test_a_question_whose_answer_is_refused_is_sent_again(
     harness: TasksHarness, session: LegacyClientSession
 ) -> None:
     """Its client had 202 for the answer, and went on waiting for a tool that still waited for one."""
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session)
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         await session.send_response(await frames.read_message("elicitation/create"), UNFIT_ANSWER)
-        await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
-        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
-        task.complete_task("thanks")
-        await frames.read_response()
+        await accept_question(harness, session, frames, task)
 
 
 async def test_a_question_that_is_sent_again_says_why_its_last_answer_was_refused(
@@ -124,8 +123,7 @@ async def test_a_question_is_sent_three_times_at_most(
 ) -> None:
     """A program that always sends the same unfit answer would otherwise be asked without end."""
     caplog.set_level(logging.INFO)
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session)
     received: list[Json] = []
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         for _ in range(legacy_task_elicitation.QUESTION_SENT_MAX):
@@ -144,8 +142,7 @@ async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
     harness: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
+    task_id, task = await harness.start_asking_task(session)
     async with (
         session.open_request("tasks/result", {"taskId": task_id}) as older,
         session.open_request("tasks/result", {"taskId": task_id}) as newer,

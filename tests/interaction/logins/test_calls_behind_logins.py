@@ -16,7 +16,7 @@ from ringback.client import Call, Conflict, Forbidden, RingbackClient, Unavailab
 from ringback.domain.ports import Store
 from ringback.domain.principal import ALL_SCOPES
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.telemetry import JsonFormatter
+from ringback.telemetry.logs import JsonFormatter
 from tests.support.application import (
     SECRET,
     CallbackReceiver,

@@ -17,7 +17,7 @@ import pytest
 from ringback.client import Call, ClientError, Conflict, NotFound, RingbackClient, StartedLogin
 from ringback.domain.principal import ALL_SCOPES, Principal
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
-from ringback.telemetry import JsonFormatter
+from ringback.telemetry.logs import JsonFormatter
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.application import RunningApplication, running_application
 from tests.support.databases import count_rows

@@ -11,7 +11,7 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.log_context import ContextFilter
-from ringback.telemetry import JsonFormatter
+from ringback.telemetry.logs import JsonFormatter
 from tests.support.application import PUBLIC_URL, RunningApplication, running_with_upstream
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ModernClient, legacy_session

@@ -12,7 +12,7 @@ import pytest
 
 from ringback.client import CallbackOptions, RingbackClient
 from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES
-from ringback.telemetry import JsonFormatter, TextFormatter
+from ringback.telemetry.logs import JsonFormatter, TextFormatter
 from scripts.ports import free_port
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
 from tests.support.receivers import AcceptedConnection, Receiver, response, serving_receiver

@@ -1,6 +1,8 @@
 """Events of an upstream reach webhooks and the log: the whole service, a real upstream with MCP Events, a real receiver."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,31 @@ import pytest
 
 from ringback.client import RingbackClient
 from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX
-from tests.support.application import SECRET, CallbackReceiver, running_application, serving_callbacks
+from tests.support.application import (
+    SECRET,
+    CallbackReceiver,
+    RunningApplication,
+    running_application,
+    serving_callbacks,
+)
 from tests.support.engine import wait_until
 from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, serving
 
 pytestmark = pytest.mark.requirement("R17")
+
+
+@asynccontextmanager
+async def running_with_events(
+    folder: Path, upstream: EventUpstream, era: str = "modern"
+) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
+    """The service in front of this upstream, and a receiver."""
+    async with (
+        serving(upstream.app(era)) as server,
+        serving_callbacks() as phone,
+        running_application(folder, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        yield ringback, phone
 
 
 async def wait_until_listed(agent: RingbackClient, name: str = LOG_NAME) -> None:
@@ -42,11 +63,7 @@ async def test_an_upstreams_event_is_in_the_log_and_in_a_callback_under_the_same
     tmp_path: Path, era: str, modes: tuple[str, ...]
 ) -> None:
     upstream = EventUpstream(modes=modes)
-    async with (
-        serving(upstream.app(era)) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream, era) as (ringback, phone):
         alice, bob = await ringback.create_agent_client("alice"), await ringback.create_agent_client("bob")
         await register(alice, phone)
         upstream.emit(EVENT_NAME, {"repo": "a"})
@@ -74,11 +91,7 @@ async def test_what_happens_while_the_service_is_down_arrives_after_its_start(tm
 
 async def test_two_principals_and_their_webhooks_are_one_following(tmp_path: Path) -> None:
     upstream = EventUpstream(modes=["push"])
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         for name in ("alice", "bob"):
             agent = await ringback.create_agent_client(name)
             await register(agent, phone)
@@ -107,11 +120,7 @@ async def test_an_upstream_that_is_away_is_followed_again_from_where_it_was(tmp_
 
 async def test_an_upstream_that_repeats_an_id_makes_one_event(tmp_path: Path) -> None:
     upstream = EventUpstream()
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         await register(alice, phone)
         for number in range(5):
@@ -124,11 +133,7 @@ async def test_an_upstream_that_repeats_an_id_makes_one_event(tmp_path: Path) ->
 
 async def test_an_event_type_that_an_upstream_adds_is_offered_at_once(tmp_path: Path) -> None:
     upstream = EventUpstream()
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         await wait_until_listed(alice)
         upstream.add_event_type("pr.closed")
@@ -142,11 +147,7 @@ async def test_an_event_type_that_an_upstream_adds_is_offered_at_once(tmp_path: 
 
 async def test_a_gap_of_the_upstream_reaches_webhooks_and_polls(tmp_path: Path) -> None:
     upstream = EventUpstream(modes=["poll"])
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         await register(alice, phone)
         upstream.emit(EVENT_NAME, {})
@@ -169,11 +170,7 @@ async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(t
     upstream = EventUpstream(modes=["push"])
     upstream.sends_event_cursors = False
     count = 2 * QUEUED_FRAMES_MAX + 20  # without a pause of the reader, the queue ends the stream at twice its limit
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         await register(alice, phone)
         await asyncio.wait_for(upstream.wait_until_followed(), WAIT_SECONDS)
@@ -192,11 +189,7 @@ async def test_a_webhook_with_a_cursor_gets_a_gap_if_the_events_after_it_were_no
 ) -> None:
     """No client demanded the events of the upstream then, so the log lacks them, and the catch-up cannot send them."""
     upstream = EventUpstream(modes=["poll"])
-    async with (
-        serving(upstream.app()) as server,
-        serving_callbacks() as phone,
-        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
-    ):
+    async with running_with_events(tmp_path, upstream) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         if is_demanded:
             await register(alice, phone, description="earlier")

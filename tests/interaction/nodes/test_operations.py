@@ -15,7 +15,7 @@ from ringback.cli.installation_checks.database import NODE_CONNECTIONS_MAX, desc
 from ringback.domain.errors import StoreUnavailable
 from ringback.signing.sealing import KEY_BYTES
 from ringback.storage.open import inspect_server
-from ringback.storage.postgres.store import DEFAULT_LIMITS
+from ringback.storage.postgres.store import LIMITS
 from tests.interaction.nodes.conftest import Site
 from tests.support.nodes import SECRET_KEYS
 
@@ -102,4 +102,4 @@ async def test_the_doctor_reports_a_server_that_nodes_cannot_use(site: Site) -> 
 
 
 def test_the_doctor_knows_how_many_connections_a_node_needs() -> None:
-    assert sum(dataclasses.astuple(DEFAULT_LIMITS)) + 1 == NODE_CONNECTIONS_MAX
+    assert sum(dataclasses.astuple(LIMITS)) + 1 == NODE_CONNECTIONS_MAX

@@ -10,8 +10,7 @@ from ringback.domain.call import CallPhase
 from ringback.domain.ports import Transaction
 from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
 from ringback.services.insights import readiness
-from ringback.services.insights.missing_roles import has_node
-from ringback.services.insights.role_watch import REPEAT_SECONDS, RoleWatch
+from ringback.services.insights.missing_roles import REPEAT_SECONDS, RoleWatch, has_node
 from ringback.settings import SettingsError
 from tests.interaction.nodes.conftest import Site
 from tests.interaction.nodes.test_operations import run_command

@@ -25,7 +25,7 @@ from tests.interaction.nodes.conftest import Site
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient, legacy_session
+from tests.support.mcp_wire import Json, JsonRpcMessages, LegacyClientSession, ModernClient, legacy_session
 from tests.support.nodes import Cluster, Node, running_cluster
 from tests.support.resource_upstream import NOTE_URI, ResourceUpstream
 from tests.support.upstreams import make_http_config, serving
@@ -237,19 +237,26 @@ async def test_a_modern_cancellation_reaches_the_request_that_waits_at_another_n
     await asyncio.wait({waiting})
 
 
-async def test_a_question_on_the_stream_of_one_node_is_answered_at_another(
-    tmp_path: Path, http: httpx.AsyncClient
-) -> None:
+@asynccontextmanager
+async def ask_at_one_node(
+    folder: Path, http: httpx.AsyncClient
+) -> AsyncGenerator[tuple[LegacyClientSession, JsonRpcMessages, Json]]:
+    """The session at another node than that of the waiting request, the messages of that request, and its question."""
     asking = AskingUpstream()
-    async with serving(asking.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+    async with serving(asking.app()) as server, running_cluster(folder, make_http_config(server.url)) as cluster:
         first, second = await cluster.start_node(**PATIENT), await cluster.start_node(**PATIENT)
         async with open_session(http, cluster, first, "/mcp/stage") as session:
             ask = {"name": "ask", "arguments": {"question": "Which colour?"}}
             async with session.open_request("tools/call", ask) as messages:
-                question = await messages.read_message("elicitation/create")
-                answer = {"action": "accept", "content": {"answer": "blue"}}
-                await at(second, session).send_response(question, answer)
-                result = await messages.read_response()
+                yield at(second, session), messages, await messages.read_message("elicitation/create")
+
+
+async def test_a_question_on_the_stream_of_one_node_is_answered_at_another(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    async with ask_at_one_node(tmp_path, http) as (other, messages, question):
+        await other.send_response(question, {"action": "accept", "content": {"answer": "blue"}})
+        result = await messages.read_response()
 
     assert "blue" in result["content"][0]["text"]
 
@@ -281,16 +288,10 @@ async def test_an_answer_that_another_node_refuses_ends_the_wait_for_it(
     tmp_path: Path, http: httpx.AsyncClient, answer: Json
 ) -> None:
     """As at the node that asks. The client had 202, and its call waited for the answer until the end of its time."""
-    asking = AskingUpstream()
-    async with serving(asking.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
-        first, second = await cluster.start_node(**PATIENT), await cluster.start_node(**PATIENT)
-        async with open_session(http, cluster, first, "/mcp/stage") as session:
-            ask = {"name": "ask", "arguments": {"question": "Which colour?"}}
-            async with session.open_request("tools/call", ask) as messages:
-                question = await messages.read_message("elicitation/create")
-                message: Json = {"jsonrpc": "2.0", "id": question["id"], **answer}
-                posted = await http.post(at(second, session).url, json=message, headers=session.headers)
-                result = await messages.read_response()
+    async with ask_at_one_node(tmp_path, http) as (other, messages, question):
+        message: Json = {"jsonrpc": "2.0", "id": question["id"], **answer}
+        posted = await http.post(other.url, json=message, headers=other.headers)
+        result = await messages.read_response()
 
     assert posted.status_code == 202
     assert result["structuredContent"]["ringback_pending"]["status"] == "input_required"

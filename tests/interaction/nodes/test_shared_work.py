@@ -10,7 +10,7 @@ from ringback.bootstrap import Environment
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import SystemClock
 from ringback.domain.ids import CallId
-from ringback.janitor import Janitor
+from ringback.janitor.janitor import Janitor
 from tests.interaction.nodes.conftest import Site
 from tests.support.application import SECRET, serving_callbacks, start_upstream_call, wait_until_ended
 from tests.support.clock import ManualClock

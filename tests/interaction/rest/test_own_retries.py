@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.circuit_breaker import OPEN_SECONDS_STEPS
 from ringback.domain.retry import OWN_STEPS_SECONDS_MAX, own_retry_schedule
-from ringback.janitor import GIVE_UP_SECONDS_MAX
+from ringback.janitor.config import GIVE_UP_SECONDS_MAX
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 

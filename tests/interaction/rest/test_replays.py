@@ -51,6 +51,15 @@ async def list_deliveries(
     return sorted(found, key=lambda delivery: (delivery.generation, delivery.seq or 0))
 
 
+async def register_with_dead_deliveries(service: ServiceUnderTest, client: httpx.AsyncClient, count: int) -> str:
+    """The id of a new webhook that has missed the ends of so many calls."""
+    webhook_id = await registered(client)
+    for _ in range(count):
+        await finish_new_call(service, client)
+    await settle(service, *await list_deliveries(service, webhook_id))
+    return webhook_id
+
+
 async def replay(client: httpx.AsyncClient, webhook_id: str, **body: Any) -> dict[str, Any]:
     answer = await client.post(f"/v1/webhooks/{webhook_id}/replay", json=body)
     assert answer.status_code == 202, answer.text
@@ -103,10 +112,7 @@ async def test_a_replay_does_not_send_again_what_ends_while_it_runs(
     """A receiver that refuses for good got the same callbacks up to ten thousand times, and one that works got them twice."""
     monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
     monkeypatch.setattr(replays, "REPLAY_BATCHES_MAX", 9)
-    webhook_id = await registered(alice)
-    for _ in range(3):
-        await finish_new_call(service, alice)
-    await settle(service, *await list_deliveries(service, webhook_id))
+    webhook_id = await register_with_dead_deliveries(service, alice, 3)
 
     @asynccontextmanager
     async def end_all_afterwards(_: BatchPace) -> AsyncGenerator[None]:
@@ -210,10 +216,7 @@ async def test_a_quota_that_is_used_up_while_a_replay_runs_ends_it_before_its_ne
     monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 1)
     async with running_service(tmp_path) as service:
         alice = await service.create_client("alice")
-        webhook_id = await registered(alice)
-        for _ in range(4):
-            await finish_new_call(service, alice)
-        await settle(service, *await list_deliveries(service, webhook_id))
+        webhook_id = await register_with_dead_deliveries(service, alice, 4)
         used = await service.store.read(lambda tx: tx.usage.get_log_usage(Principal("alice")))
         limit = used.delivery_bytes * 5 // 4 + 100  # room for one more, and the next may exceed it
         monkeypatch.setattr(QuotaEnforcer, "get_quotas", Mock(return_value=Quotas(delivery_bytes=limit)))
@@ -232,9 +235,7 @@ async def test_a_replay_reads_a_bounded_part_of_a_log_without_deliveries_and_say
     monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
     for _ in range(5):
         await finish_new_call(service, alice)
-    webhook_id = await registered(alice)
-    await finish_new_call(service, alice)
-    await settle(service, *await list_deliveries(service, webhook_id))
+    webhook_id = await register_with_dead_deliveries(service, alice, 1)
 
     counted = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z", dry_run=True)
     first = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
@@ -249,10 +250,7 @@ async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
 ) -> None:
     monkeypatch.setattr(replays, "REPLAY_DELIVERIES_MAX", 3)
     monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
-    webhook_id = await registered(alice)
-    for _ in range(5):
-        await finish_new_call(service, alice)
-    await settle(service, *await list_deliveries(service, webhook_id))
+    webhook_id = await register_with_dead_deliveries(service, alice, 5)
 
     answers = [await replay(alice, webhook_id, dead=True) for _ in range(3)]
 
@@ -341,10 +339,7 @@ async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(
 async def test_of_a_replay_to_a_suspended_webhook_one_probes_it_and_the_rest_is_held_until_it_is_active_again(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    webhook_id = await registered(alice)
-    for _ in range(2):
-        await finish_new_call(service, alice)
-    await settle(service, *await list_deliveries(service, webhook_id))
+    webhook_id = await register_with_dead_deliveries(service, alice, 2)
     await service.set_webhook_state(webhook_id, WebhookState.SUSPENDED)
 
     answer = await replay(alice, webhook_id, dead=True)
@@ -360,10 +355,7 @@ async def test_of_a_replay_to_a_suspended_webhook_one_probes_it_and_the_rest_is_
 async def test_a_replay_does_not_move_later_cursors_backwards(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    webhook_id = await registered(alice)
-    for _ in range(2):
-        await finish_new_call(service, alice)
-    await settle(service, *await list_deliveries(service, webhook_id))
+    webhook_id = await register_with_dead_deliveries(service, alice, 2)
     await replay(alice, webhook_id, dead=True)
 
     await finish_new_call(service, alice)

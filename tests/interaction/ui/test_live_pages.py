@@ -15,7 +15,8 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import PortalLinkId
 from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Caller, Principal
-from ringback.services.live import HomeContent, HomeListing, budget, lists
+from ringback.services.live import budget, lists
+from ringback.services.live.home_listing import HomeContent, HomeListing
 from ringback.services.live.listings import CallListing, ListedCalls
 from ringback.services.live.lists import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveContent
 from ringback.services.live.pools import LiveListPool

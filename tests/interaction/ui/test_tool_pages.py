@@ -13,10 +13,10 @@ from ringback.domain.ids import CallId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstreams import SkippedUpstream, SkipReason
-from ringback.services.insights import Insights, ListedUpstream
+from ringback.services.insights.insights import Insights, ListedUpstream
 from ringback.services.limits.quotas import Quotas
 from ringback.services.logins.login_states import LoginState, LoginStatus
-from ringback.telemetry import AUDIT_LOGGER
+from ringback.telemetry.logs import AUDIT_LOGGER
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support import fixed_upstreams
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service

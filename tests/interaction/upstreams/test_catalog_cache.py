@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
 from scripts.ports import free_port

@@ -22,10 +22,10 @@ from tests.support.library_upstream import BOOK_URI, ERAS, UPSTREAM_NAME, Librar
 from tests.support.upstreams import (
     STDIO_SERVER,
     WAIT_SECONDS,
-    App,
     ControlledUpstream,
     OverriddenResponses,
     Send,
+    make_app_of_era,
     make_http_config,
     make_legacy_app,
     make_python_config,
@@ -66,10 +66,6 @@ def closed() -> Generator[ClosedConnectionHandler]:
     logger.setLevel(level)
 
 
-def return_same_app(app: App) -> App:
-    return app
-
-
 async def get_pid(upstreams: UpstreamRegistry) -> int:
     ending = await run_upstream_call(upstreams, "whoami", upstream="child")
     assert ending.result is not None
@@ -107,10 +103,9 @@ async def test_a_running_call_ends_on_the_old_connection_and_new_ones_go_over_th
     era: str, closed: ClosedConnectionHandler
 ) -> None:
     old, new = ControlledUpstream(), ControlledUpstream()
-    wrap = make_legacy_app if era == "legacy" else return_same_app
     async with (
-        serving(wrap(old.app())) as before,
-        serving(wrap(new.app())) as after,
+        serving(make_app_of_era(old.app(), era)) as before,
+        serving(make_app_of_era(new.app(), era)) as after,
         open_upstreams(make_http_config(before.url)) as upstreams,
     ):
         call = await running(old, upstreams)

@@ -13,7 +13,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.meta import INSTANCES_META_KEY
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams import proxy
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
@@ -156,5 +156,5 @@ async def test_a_list_of_a_running_session_that_leads_back_ends_the_session_and_
         await connection.get_shared_session()
         meta[INSTANCES_META_KEY] = [own_id]
 
-        assert await connection.get_fresh_tools(age_seconds_max=0) is None
+        assert await connection.lists.get_fresh_tools(age_seconds_max=0, can_elicit=False) is None
         await wait_until_true(lambda: connection.get_info().last_error == "ringback_itself")

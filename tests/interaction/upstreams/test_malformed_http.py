@@ -12,8 +12,8 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_app_of_era,
     make_http_config,
-    make_legacy_app,
     open_upstreams,
     run_upstream_call,
     send_response,
@@ -45,9 +45,7 @@ def respond_with_bytes(raw: bytes, kind: str) -> ResponseOverride:
 async def call_with_response(raw: bytes, kind: str, era: str) -> tuple[CallCompletion, CallCompletion, dict[str, int]]:
     """How the call ended, how the next one did, and the faults that were counted."""
     app = ControlledUpstream().app()
-    spoiled = OverriddenResponses(
-        app if era == "modern" else make_legacy_app(app), {"tool:spoiled": respond_with_bytes(raw, kind)}
-    )
+    spoiled = OverriddenResponses(make_app_of_era(app, era), {"tool:spoiled": respond_with_bytes(raw, kind)})
     async with serving(spoiled) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         ending = await run_upstream_call(upstreams, "spoiled")
         after = await run_upstream_call(upstreams, "echo")

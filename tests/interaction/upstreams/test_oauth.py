@@ -22,8 +22,8 @@ from tests.support.upstreams import (
     App,
     ControlledUpstream,
     HttpServer,
+    make_app_of_era,
     make_http_config,
-    make_legacy_app,
     open_upstreams,
     run_upstream_call,
     serving,
@@ -53,7 +53,7 @@ async def wait_until_failing(upstreams: UpstreamRegistry) -> UpstreamInfo:
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_an_upstream_is_called_with_a_token_that_is_got_once(era: str) -> None:
     issuer_app, stage = AuthorizationServer(), ControlledUpstream()
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    app = make_app_of_era(stage.app(), era)
     async with protect_upstream(issuer_app, app) as (issuer, server):
         config = make_oauth_config(server, issuer, scope="tools", resource=server.url)
         async with open_upstreams(config) as upstreams:

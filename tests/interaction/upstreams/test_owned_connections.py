@@ -16,7 +16,7 @@ from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.subscriptions.resource_subscriptions import SUBSCRIPTIONS_PER_OWNER_MAX

@@ -20,6 +20,7 @@ from tests.support.upstreams import (
     Receive,
     Scope,
     Send,
+    make_app_of_era,
     make_http_config,
     make_legacy_app,
     open_upstreams,
@@ -61,8 +62,7 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 def make_app(upstream: ControlledUpstream, era: str) -> FreezingApp:
-    app = upstream.app()
-    return FreezingApp(app if era == "modern" else make_legacy_app(app))
+    return FreezingApp(make_app_of_era(upstream.app(), era))
 
 
 async def test_a_frozen_http_upstream_is_shown_as_unresponsive_until_it_answers_and_its_call_goes_on(era: str) -> None:

@@ -16,7 +16,7 @@ from ringback.domain.signals import upstream_tokens_topic
 from ringback.domain.upstream_logins import SHARED_OWNER, OAuthClient, UpstreamTokens
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.protocol.errors import LoginRequired
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.errors import UpstreamLoginRequired
 from ringback.upstreams.oauth.metadata_http import MetadataClients
 from ringback.upstreams.oauth.source_factory import TokenSourceFactory

@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.upstreams import DisconnectAction, Listing, PendingForm, ToolCatalog, ToolConfig
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.catalog.catalog_refresher import CatalogRefresher
 from ringback.upstreams.catalog.upstream_lists import FAILED_LIST_AGE_SECONDS_MAX
@@ -25,6 +25,7 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_app_of_era,
     make_http_config,
     make_legacy_app,
     make_python_config,
@@ -171,7 +172,7 @@ async def test_the_pages_of_a_list_are_joined_and_an_endless_list_ends() -> None
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_new_tool_is_known_after_the_list_changed_notification(era: str) -> None:
     stage = ControlledUpstream()
-    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    app = make_app_of_era(stage.app(), era)
     async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         assert "learned" not in await list_tool_names(upstreams.tool_catalog)
         await run_upstream_call(upstreams, "learn")

@@ -5,7 +5,7 @@ import pytest
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from ringback.mcp_server.incoming_queue import IncomingQueue
+from ringback.mcp_server.message_queue import IncomingQueue
 
 NOTIFICATION = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 REQUEST = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping", params={"note": "large"})

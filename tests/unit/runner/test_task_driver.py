@@ -13,10 +13,9 @@ from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError, UpstreamUnavailable
 from ringback.protocol.sessions import NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
-from ringback.runner.drivers import select_driver
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
-from ringback.runner.drivers.selection import UnsupportedHandleDriver
+from ringback.runner.drivers.selection import UnsupportedHandleDriver, select_driver
 from ringback.runner.drivers.task import TaskDriver
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL

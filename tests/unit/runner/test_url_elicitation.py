@@ -9,7 +9,8 @@ from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol.errors import UpstreamError
 from ringback.protocol.sessions import NegotiatedProtocol
-from ringback.runner.drivers import ParkedCall, select_driver
+from ringback.runner.drivers.driver import ParkedCall
+from ringback.runner.drivers.selection import select_driver
 from ringback.runner.drivers.url_elicitation import ROUNDS_MAX
 from tests.support.clock import FakeClock
 from tests.support.examples import CALL

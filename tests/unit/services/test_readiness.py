@@ -9,8 +9,7 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.services.insights import CHECK_TTL_SECONDS, WriteHealthCheck
-from ringback.services.insights.readiness import SharedCheck
+from ringback.services.insights.readiness import CHECK_TTL_SECONDS, SharedCheck, WriteHealthCheck
 from tests.support.clock import FakeClock
 from tests.support.stores import FailingStore, StoreWrapper, open_test_store
 

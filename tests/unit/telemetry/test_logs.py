@@ -15,8 +15,9 @@ from typing import Final
 import pytest
 
 from ringback.log_context import ContextFilter, leave_log_context, log_facts
-from ringback.telemetry import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging, log_pipes
+from ringback.telemetry import log_pipes
 from ringback.telemetry.log_pipes import WAIT_MILLISECONDS_MAX, PipeHandler
+from ringback.telemetry.logs import AUDIT_LOGGER, JsonFormatter, TextFormatter, configure_logging
 from tests.support.limits import WAIT_SECONDS
 
 INSTANT = 1795000000.25

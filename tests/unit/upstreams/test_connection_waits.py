@@ -7,7 +7,7 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.principal import Principal
 from ringback.protocol.errors import LoginRequired, RequestNotSent
-from ringback.runner.drivers import predict_driver_name
+from ringback.runner.drivers.selection import predict_driver_name
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.errors import ConnectionReplaced
 from ringback.upstreams.oauth.challenge import Refusal

@@ -70,11 +70,11 @@ async def stays_within_its_scope(scope: anyio.CancelScope, end: Callable[[], Awa
 
 
 def open_listen_stream(session: UpstreamSession) -> AbstractAsyncContextManager[Any]:
-    return session.open_listen_stream({}, client_capabilities={})
+    return session.stream_opener.open_listen_stream({}, client_capabilities={})
 
 
 def open_event_stream(session: UpstreamSession) -> AbstractAsyncContextManager[Any]:
-    return session.open_event_stream({"name": "call.finished"})
+    return session.stream_opener.open_event_stream({"name": "call.finished"})
 
 
 @pytest.mark.parametrize("open_stream", [open_listen_stream, open_event_stream])

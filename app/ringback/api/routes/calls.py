@@ -164,9 +164,7 @@ async def list_calls(
     """List your calls, newest first. The filters find a call by your own ids."""
     position = decode_id_cursor(CursorList.CALLS, query.cursor)
     page = await services.calls.list_calls(caller, query.to_filter(), position=position, limit=query.limit)
-    return CallPageView.from_calls(
-        page, encode_next_cursor(CursorList.CALLS, page), shows_owner=caller.operator is not None
-    )
+    return CallPageView.from_calls(page, encode_next_cursor(CursorList.CALLS, page), shows_owner=caller.is_operator)
 
 
 @router.get(
@@ -178,7 +176,7 @@ async def read_call(
 ) -> CallView:
     """Read a call. With `wait_seconds`, the response waits for a change of its status."""
     call = await services.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds)
-    return CallView.from_call(call, shows_owner=caller.operator is not None)
+    return CallView.from_call(call, shows_owner=caller.is_operator)
 
 
 @router.get(
@@ -187,7 +185,7 @@ async def read_call(
 async def read_call_history(call_id: CallIdPath, services: ServicesDep, caller: OwnerCallerDep) -> CallHistoryView:
     """Read what happened to a call: its events, its deliveries with their attempts, and when its client came back."""
     history = await services.call_histories.read_history(caller, call_id)
-    return CallHistoryView.from_history(history, shows_owner=caller.operator is not None)
+    return CallHistoryView.from_history(history, shows_owner=caller.is_operator)
 
 
 @router.post(
@@ -199,7 +197,7 @@ async def cancel_call(call_id: CallIdPath, services: ServicesDep, caller: OwnerC
     A queued call ends at once. For a running call, the upstream gets a cancellation; the status shows how the call then ends.
     """
     call = await services.calls.cancel_call(caller, call_id)
-    return CallView.from_call(call, shows_owner=caller.operator is not None)
+    return CallView.from_call(call, shows_owner=caller.is_operator)
 
 
 async def _mark_unattended_on_disconnect(

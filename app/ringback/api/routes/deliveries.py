@@ -34,7 +34,7 @@ async def list_deliveries(
     position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
     page = await services.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
     return DeliveryPageView.from_deliveries(
-        page, encode_next_cursor(CursorList.DELIVERIES, page), shows_owner=caller.operator is not None
+        page, encode_next_cursor(CursorList.DELIVERIES, page), shows_owner=caller.is_operator
     )
 
 
@@ -64,9 +64,7 @@ async def read_delivery(
 ) -> DeliveryWithAttemptsView:
     """Read a delivery with all its attempts."""
     delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
-    return DeliveryWithAttemptsView.from_delivery_and_attempts(
-        delivery, attempts, shows_owner=caller.operator is not None
-    )
+    return DeliveryWithAttemptsView.from_delivery_and_attempts(delivery, attempts, shows_owner=caller.is_operator)
 
 
 @router.post(
@@ -85,4 +83,4 @@ async def redeliver(
     The other pending deliveries of its webhook are due now, too. The receiver's circuit breakers let one attempt through.
     """
     requested = await services.replays.redeliver_delivery(caller, delivery_id)
-    return RequestedDeliveryView.from_requested(requested, shows_owner=caller.operator is not None)
+    return RequestedDeliveryView.from_requested(requested, shows_owner=caller.is_operator)

@@ -82,7 +82,7 @@ async def poll_events(
         limit=query.limit,
         wait_seconds=query.wait_seconds,
     )
-    return EventPageView.from_page(page, shows_owner=caller.operator is not None)
+    return EventPageView.from_page(page, shows_owner=caller.is_operator)
 
 
 @router.get(

@@ -46,7 +46,7 @@ async def list_sessions(
     position = decode_id_cursor(CursorList.SESSIONS, query.cursor)
     page = await services.insights.list_sessions(caller, position=position, limit=query.limit)
     return SessionPageView.from_sessions(
-        page, encode_next_cursor(CursorList.SESSIONS, page), shows_owner=caller.operator is not None
+        page, encode_next_cursor(CursorList.SESSIONS, page), shows_owner=caller.is_operator
     )
 
 
@@ -64,5 +64,5 @@ async def read_session(
     position = decode_id_cursor(CursorList.CALLS, query.cursor)
     session = await services.insights.read_session(caller, client_session_id, position=position, limit=query.limit)
     return SessionInsightsView.from_session(
-        session, encode_next_cursor(CursorList.CALLS, session.calls), shows_owner=caller.operator is not None
+        session, encode_next_cursor(CursorList.CALLS, session.calls), shows_owner=caller.is_operator
     )

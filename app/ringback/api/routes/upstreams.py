@@ -94,7 +94,7 @@ async def restart_upstream(name: UpstreamName, services: ServicesDep, caller: Ad
     resumable streams) go on, and queued ones begin. With several nodes, the node that answers does it for itself only. A
     repeated request is another restart.
     """
-    return UpstreamRestartView.from_restarted(name, await services.upstream_restarts.restart_upstream(caller, name))
+    return UpstreamRestartView.from_restarted(name, await services.upstream_reloads.restart_upstream(caller, name))
 
 
 async def _set_intake(

@@ -154,7 +154,7 @@ async def list_webhooks(
         caller, query.health, state=query.state, position=position, limit=query.limit
     )
     return WebhookPageView.from_webhooks(
-        page, encode_next_cursor(CursorList.WEBHOOKS, page), shows_owner=caller.operator is not None
+        page, encode_next_cursor(CursorList.WEBHOOKS, page), shows_owner=caller.is_operator
     )
 
 
@@ -188,12 +188,12 @@ async def change_webhook(
     meanwhile gets a held delivery from a paused webhook, and none from a disabled one: no replay sends it. Removing a webhook
     cancels its open deliveries.
     """
-    if caller.operator is not None and body.model_fields_set - {"state", "paused"}:
+    if caller.is_operator and body.model_fields_set - {"state", "paused"}:
         raise errors.Forbidden(
             "An operator changes only 'state' and 'paused' for another principal. The owner changes the rest."
         )
     changed = await services.webhooks.change_webhook(caller, webhook_id, body.to_change())
-    return ChangedWebhookView.from_changed(changed, shows_owner=caller.operator is not None)
+    return ChangedWebhookView.from_changed(changed, shows_owner=caller.is_operator)
 
 
 @router.post(
@@ -208,7 +208,7 @@ async def verify_webhook(
     `state` shows whether the URL has proven that it accepts callbacks, `last_error` why not.
     """
     verified = await services.webhooks.verify_webhook(caller, webhook_id)
-    return ChangedWebhookView.from_changed(verified, shows_owner=caller.operator is not None)
+    return ChangedWebhookView.from_changed(verified, shows_owner=caller.is_operator)
 
 
 @router.post(
@@ -222,7 +222,7 @@ async def test_webhook(
 ) -> RequestedDeliveryView:
     """Send a signed `webhook.test` to this webhook now, before its other deliveries. The delivery shows the outcome."""
     sent = await services.webhooks.send_test(caller, webhook_id)
-    return RequestedDeliveryView.from_requested(sent, shows_owner=caller.operator is not None)
+    return RequestedDeliveryView.from_requested(sent, shows_owner=caller.is_operator)
 
 
 @router.post(
@@ -273,4 +273,4 @@ async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, calle
 
 
 def _view_webhook(caller: Caller, webhook: Webhook) -> WebhookView:
-    return WebhookView.from_webhook(webhook, shows_owner=caller.operator is not None)
+    return WebhookView.from_webhook(webhook, shows_owner=caller.is_operator)

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from ringback.domain.client_address import Address, Network
 from ringback.notifier.configured_hosts import LookUp
-from ringback.notifier.http.dialer import OpenSocket, connect_socket, open_socket
+from ringback.notifier.http.dialer import connect_socket, open_socket
 from ringback.notifier.http.failures import ConnectTimeout, ProxyFailed
 from ringback.notifier.http.sender import ADDED_HEADERS
 
@@ -73,10 +73,9 @@ def parse_proxy_url(url: str, *, bypassed_networks: Sequence[Network] = ()) -> E
 class ProxyConnector:
     """Connects sockets to receivers through the proxy."""
 
-    def __init__(self, proxy: EgressProxy, *, look_up: LookUp, open_socket: OpenSocket = open_socket) -> None:
+    def __init__(self, proxy: EgressProxy, *, look_up: LookUp) -> None:
         self.proxy = proxy
         self._look_up = look_up
-        self._open_socket = open_socket
 
     async def connect(self, address: Address, port: int) -> socket.socket:
         """A socket to this address and port; the caller's timeout bounds it.
@@ -95,7 +94,7 @@ class ProxyConnector:
         try:
             async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                 address, *_ = await self._look_up(self.proxy.host)
-                return await connect_socket(self._open_socket, address, self.proxy.port)
+                return await connect_socket(open_socket, address, self.proxy.port)
         except OSError as problem:
             reason = (problem.strerror or "").lower() or str(problem) or "no connection in time"
             raise ProxyFailed(f"the egress proxy is unreachable: {reason}") from None

@@ -29,27 +29,3 @@ To add a driver, write one file with a class that has `run_call` and `cancel_cal
 with the same driver. Between sending a request and saving its handle the state of the call is uncertain: a call that was
 dispatched and has no handle becomes `unknown` (`domain.call_completion.recover_call`).
 """
-
-from ringback.runner.drivers.driver import (
-    BoundDriver,
-    BoundDriverPort,
-    CallContext,
-    Driver,
-    LeaseLost,
-    ParkedCall,
-    RefusedForLogin,
-)
-from ringback.runner.drivers.selection import BoundDriverProvider, predict_driver_name, select_driver
-
-__all__ = [
-    "BoundDriver",
-    "BoundDriverPort",
-    "BoundDriverProvider",
-    "CallContext",
-    "Driver",
-    "LeaseLost",
-    "ParkedCall",
-    "RefusedForLogin",
-    "predict_driver_name",
-    "select_driver",
-]

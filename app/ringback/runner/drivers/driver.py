@@ -5,11 +5,13 @@ which `CallContext.save_handle` makes durable before the driver waits for anythi
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ringback.domain.call import Call, Handle, Progress, ServerFingerprint
 from ringback.domain.call_outcome import CallCompletion
+from ringback.domain.principal import Principal
 from ringback.upstreams.session_ports import CallSessionPort
 
 
@@ -103,6 +105,30 @@ class BoundDriverPort(Protocol):
     async def run_call(self, context: CallContext) -> CallCompletion | ParkedCall: ...
 
     async def cancel_call(self, call: Call) -> CallCompletion | None: ...
+
+
+class CallSessionProvider(Protocol):
+    """What the runner needs of the upstreams. `selection.BoundDriverProvider` implements it."""
+
+    def get_capacity(self) -> Mapping[str, int]:
+        """How many calls each upstream runs at once."""
+        ...
+
+    def has_open_session(self, call: Call) -> bool:
+        """Whether `open_call_session` would return a session for the call without waiting."""
+        ...
+
+    def get_login_owner(self, call: Call) -> Principal:
+        """Whose tokens requests of this call carry."""
+        ...
+
+    def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
+        """A live session for the call. Waits for the upstream; raises `UpstreamUnreachable` when the wait is over.
+
+        Raises `UpstreamLoginRequired` at once if the upstream opens no session without a login, and `ServerChanged` if the call
+        has a handle of another server than the upstream's present one.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class CallSessionOpener(Protocol):
 
 
 class BoundDriverProvider:
-    """Implements `call_sessions.CallSessionProvider`: opens a session for a call and binds the driver that suits both."""
+    """Implements `driver.CallSessionProvider`: opens a session for a call and binds the driver that suits both."""
 
     def __init__(self, sessions: CallSessionOpener, *, clock: Clock) -> None:
         self._sessions = sessions

@@ -168,7 +168,6 @@ class ApiKeys:
         _log_change("api_key.revoked", await self._store.write(revoke), caller)
 
     async def authenticate_key(self, text: str | None) -> Caller:
-        """Return the caller of this key."""
         if text is None:
             raise Unauthenticated(
                 "Send your API key: 'Authorization: Bearer rbk_…'. Create one: ringback keys create PRINCIPAL"

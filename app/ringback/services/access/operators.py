@@ -24,7 +24,7 @@ from ringback.domain.ids import (
 )
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Operator, Principal, Scope
-from ringback.telemetry import AUDIT_LOGGER
+from ringback.telemetry.logs import AUDIT_LOGGER
 
 REPEATED_LINE_SECONDS: Final = 600.0
 """Between two lines about the same read of a page that refreshes itself."""

@@ -36,7 +36,6 @@ from ringback.services.calls.given_up_starts import require_not_given_up
 from ringback.services.calls.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.services.limits.schema_checks import ARGUMENTS_REFUSED, SchemaCheckLimiter
-from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.webhooks.registrations import BuiltWebhook
 
@@ -104,7 +103,7 @@ class CallStarter:
         attended_calls: AttendedCalls,
         upstream_controls: UpstreamControls,
         check_limiter: SchemaCheckLimiter,
-        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
+        wait_seconds_max: float,
     ) -> None:
         self._catalog = catalog
         self._new_calls = new_calls

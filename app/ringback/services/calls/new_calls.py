@@ -20,7 +20,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.webhooks.registrations import BuiltWebhook, WebhookRegistration, WebhookRegistrations
 from ringback.services.webhooks.shared_webhooks import get_named_webhook
 from ringback.services.webhooks.webhook_checks import get_repeated_secret
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.telemetry.spans import current_traceparent
 
 log = logging.getLogger(__name__)

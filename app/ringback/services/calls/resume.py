@@ -23,7 +23,7 @@ from ringback.services.audit import record_own_change
 from ringback.services.calls.call_reads import ResultReader, get_changeable_call, get_own_call, is_large
 from ringback.services.events.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
+from ringback.services.long_polling import poll_until
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims, is_well_formed
 from ringback.telemetry.spans import link_current_span
 
@@ -52,7 +52,7 @@ class CallResumption:
         clock: Clock,
         tokens: CallResumeTokens,
         lifecycle: Lifecycle,
-        wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
+        wait_seconds_max: float,
     ) -> None:
         self._store = store
         self._results = ResultReader(store=store)

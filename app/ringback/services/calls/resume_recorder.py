@@ -12,7 +12,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
-from ringback.telemetry import call_facts
+from ringback.telemetry.logs import call_facts
 from ringback.waits import LocalWaiter, wait_first
 
 log = logging.getLogger(__name__)

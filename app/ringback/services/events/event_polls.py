@@ -21,7 +21,7 @@ from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.services.events.events import EventPage, read_on
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
+from ringback.services.long_polling import poll_until
 
 AGE_SECONDS_MAX: Final = 10 * 365 * 86_400.0
 """Longer than any log. A much larger number would lead before the first instant of Python's calendar."""
@@ -51,9 +51,7 @@ class LogStart:
 
 
 class EventPolls:
-    def __init__(
-        self, *, store: Store, clock: Clock, lifecycle: Lifecycle, wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT
-    ) -> None:
+    def __init__(self, *, store: Store, clock: Clock, lifecycle: Lifecycle, wait_seconds_max: float) -> None:
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle

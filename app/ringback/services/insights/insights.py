@@ -243,7 +243,7 @@ class Insights:
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
             UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
         ]
-        return limits if caller.operator is not None else [*limits, *self._list_key_limits(caller)]
+        return limits if caller.is_operator else [*limits, *self._list_key_limits(caller)]
 
     def _list_key_limits(self, caller: Caller) -> Sequence[UsedLimit]:
         key_id, limits = caller.key_id, self._quotas.get_key_limits(caller.key_id)
@@ -268,7 +268,6 @@ class Insights:
         return await self.scan_overview(scan, caller.listed_principal, hours=hours, upstreams=upstreams)
 
     def list_usable_upstreams(self, caller: Caller) -> Sequence[str]:
-        """The names of the upstreams that the caller may use."""
         return [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
 
     async def scan_overview(

@@ -11,31 +11,3 @@ load, each list is read less often.
     budget    the CPU time of all lists together, and whose turn it is
     pools     how many lists and pages one principal or one portal link has open
 """
-
-from ringback.services.live.home_listing import FAILED_OUTCOMES, HomeContent, HomeListing, WaitingAges
-from ringback.services.live.listings import (
-    CallListing,
-    DeliveryListing,
-    EventListing,
-    ListedDeliveries,
-    SessionContent,
-    SessionListing,
-    WebhookListing,
-)
-from ringback.services.live.lists import LiveContent, LiveLists
-
-__all__ = [
-    "FAILED_OUTCOMES",
-    "CallListing",
-    "DeliveryListing",
-    "EventListing",
-    "HomeContent",
-    "HomeListing",
-    "ListedDeliveries",
-    "LiveContent",
-    "LiveLists",
-    "SessionContent",
-    "SessionListing",
-    "WaitingAges",
-    "WebhookListing",
-]

@@ -15,7 +15,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth
 from ringback.services.calls.call_histories import read_marks
-from ringback.services.insights import Insights
+from ringback.services.insights.insights import Insights
 from ringback.services.scans import Scan
 
 FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}

@@ -20,7 +20,7 @@ from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 from ringback.services.calls.call_histories import read_marks
 from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX, find_latest_generations
 from ringback.services.events.events import LAST_SEQ, read_own_latest
-from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
+from ringback.services.insights.sessions import SESSION_CALLS_COUNTED_MAX
 from ringback.services.scans import Scan
 
 Shown_co = TypeVar("Shown_co", covariant=True)

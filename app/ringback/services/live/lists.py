@@ -132,7 +132,7 @@ class LiveLists:
             with self._of_link.count(portal_link_id, key), self._of_links.count(caller.principal, key):
                 yield
             return
-        viewer = caller.principal if caller.operator is None else caller.operator.principal
+        viewer = (caller.operator or caller).principal
         with self._quotas.open_stream(viewer, key_id=caller.key_id), self._own.count(viewer, key):
             yield
 

@@ -38,7 +38,7 @@ from ringback.services.logins.login_redirects import (
 )
 from ringback.services.logins.login_tokens import LoginRevocations, ends_grant_of, replace_tokens
 from ringback.services.logins.login_waits import LoginWaits, write_for_owner
-from ringback.telemetry import AUDIT_LOGGER
+from ringback.telemetry.logs import AUDIT_LOGGER
 
 audit_log = logging.getLogger(AUDIT_LOGGER)
 

@@ -48,7 +48,7 @@ from ringback.services.logins.login_states import lacks_required_scope
 from ringback.services.logins.login_tokens import EndedLogin, end_login
 from ringback.services.logins.login_waits import LoginWaits, write_for_owner
 from ringback.services.unserved_upstreams import make_not_found
-from ringback.telemetry import AUDIT_LOGGER
+from ringback.telemetry.logs import AUDIT_LOGGER
 
 audit_log = logging.getLogger(AUDIT_LOGGER)
 

@@ -48,7 +48,6 @@ def _lock_clause(found: re.Match[str]) -> str:
 
 @cache
 def load_sql(noun: str) -> Mapping[str, Statement]:
-    """The statements of `sql/<noun>.sql`."""
     texts = load_statements("ringback.storage.postgres", f"sql/{noun}.sql", RECORDS.by_name())
     return MappingProxyType({name: compile_statement(text) for name, text in texts.items()})
 
@@ -141,5 +140,4 @@ def _parameter_set(statement: Statement) -> frozenset[str]:
 
 
 def open_statements(connection: UnitConnection, noun: str) -> PostgresStatements:
-    """The statements of `sql/<noun>.sql` on this connection."""
     return PostgresStatements(connection, load_sql(noun), takes_locks=connection.takes_locks)

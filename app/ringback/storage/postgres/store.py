@@ -39,8 +39,7 @@ class ConnectionLimits:
     """Lists and counts, which may take milliseconds."""
 
 
-DEFAULT_LIMITS: Final = ConnectionLimits()
-_CHANCE: Final = random.SystemRandom()
+LIMITS: Final = ConnectionLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +53,9 @@ class _Lanes:
 class PostgresStore:
     """Implements `domain.ports.Store`. Open it, and close it, on the event loop that uses it."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        clock: Clock,
-        sealer: Sealer,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
-        random_fraction: Callable[[], float] = _CHANCE.random,
-    ) -> None:
-        """`random_fraction` is uniform in [0, 1)."""
+    def __init__(self, url: str, *, clock: Clock, sealer: Sealer) -> None:
         self._url = url
         self._clock = clock
-        self._limits = limits
         self._signals = LocalSignals()
         self._connections = NodeConnections(self._connect)
         self._notifications = NodeNotifications(
@@ -81,7 +70,7 @@ class PostgresStore:
             sealer=sealer,
             notify=self._notifications.publish,
             on_silence=self._connections.drop_idle,
-            random_fraction=random_fraction,
+            random_fraction=random.SystemRandom().random,
         )
         self._availability = Availability(clock)
         self._lanes: _Lanes | None = None
@@ -108,26 +97,26 @@ class PostgresStore:
         run_reading, connections = self._runner.run_reading, self._connections
         self._lanes = _Lanes(
             writing=Lane(
-                WritingQueue(connections=self._limits.writing),
-                connections_max=self._limits.writing,
+                WritingQueue(connections=LIMITS.writing),
+                connections_max=LIMITS.writing,
                 connections=connections,
                 run_unit=self._runner.run_writing,
             ),
             heartbeats=Lane(
                 PrincipalQueue(),
-                connections_max=self._limits.heartbeats,
+                connections_max=LIMITS.heartbeats,
                 connections=connections,
                 run_unit=self._runner.run_writing,
             ),
             reading=Lane(
                 PrincipalQueue(),
-                connections_max=self._limits.reading,
+                connections_max=LIMITS.reading,
                 connections=connections,
                 run_unit=run_reading,
             ),
             scanning=Lane(
                 PrincipalQueue(),
-                connections_max=self._limits.scanning,
+                connections_max=LIMITS.scanning,
                 connections=connections,
                 run_unit=run_reading,
             ),

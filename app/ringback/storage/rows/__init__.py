@@ -29,6 +29,5 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     event_types      types of external events, and the demand for them
     nodes            what nodes decide together: duties and rates
     insights         hourly counts, open work, client sessions; insight_facts: what hourly counts are counted from
-    operations       usage counts, scheduling time
-    upkeep           when rows need the janitor
+    operations       usage counts, scheduling time, when rows need the janitor
 """

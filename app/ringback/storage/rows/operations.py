@@ -1,16 +1,21 @@
-"""What the service keeps and measures for itself: usage counts and scheduling time."""
+"""What the service keeps and measures for itself: usage counts, scheduling time, and when rows need the janitor."""
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from ringback.domain.call import CallStatus
-from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, seconds
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, from_epoch_milliseconds, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
+from ringback.domain.upkeep import Upkeep
 from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, LogUsage, StoreTotals, Usage
 from ringback.domain.webhook import FAILING_STATES
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
+
+_UPKEEP_COLUMNS: Final = tuple(Upkeep)
+"""In the order of the statement."""
 
 
 class SqlUsage(SqlRows, noun="usage"):
@@ -74,3 +79,15 @@ class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
     async def save(self, now: datetime) -> None:
         instant_max = instant_to_column(now + seconds(CONTINUED_AHEAD_SECONDS_MAX))
         await self._sql.execute("save", now=instant_to_column(now), instant_max=instant_max)
+
+
+class SqlUpkeep(SqlRows, noun="upkeep"):
+    """Implements `domain.upkeep.UpkeepRows`."""
+
+    async def find_first(self, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
+        (row,) = await self._sql.fetch_all("first", due_after=instant_to_column(due_after))
+        return {
+            kind: from_epoch_milliseconds(instant)
+            for kind, instant in zip(_UPKEEP_COLUMNS, row, strict=True)
+            if instant is not None
+        }

@@ -22,10 +22,9 @@ from ringback.storage.rows.insights import SqlClientSessions, SqlInsights, SqlOp
 from ringback.storage.rows.login_waits import SqlLoginChecks, SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
-from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
+from ringback.storage.rows.operations import SqlSchedulingTime, SqlUpkeep, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
-from ringback.storage.rows.upkeep import SqlUpkeep
 from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUnusedLogins, SqlUpstreamLogins, SqlUpstreamTokens
 from ringback.storage.rows.upstreams import (
     SqlOwnedCatalog,

@@ -14,7 +14,6 @@ T = TypeVar("T")
 
 @cache
 def load_sql(noun: str) -> Mapping[str, str]:
-    """The statements of `sql/<noun>.sql`."""
     return load_statements("ringback.storage.sqlite", f"sql/{noun}.sql", RECORDS.by_name())
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.principal import Caller
-from ringback.services.live import HomeContent, HomeListing
+from ringback.services.live.home_listing import HomeContent, HomeListing
 from ringback.ui.access import view_rows
 from ringback.ui.charts.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.context import UiContext
@@ -77,4 +77,4 @@ def describe_home(content: HomeContent, caller: Caller, *, hours: int, is_live: 
 
 def _find_shown_principal(caller: Caller) -> str | None:
     """The principal whose rows an operator asked for."""
-    return caller.principal if caller.operator is not None and not caller.sees_all_principals else None
+    return caller.principal if caller.is_operator and not caller.sees_all_principals else None

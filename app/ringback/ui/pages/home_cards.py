@@ -8,7 +8,7 @@ from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.insight_rows import OPEN_COUNTED_MAX
 from ringback.domain.insights import InsightsOverview
-from ringback.services.live import WaitingAges
+from ringback.services.live.home_listing import WaitingAges
 from ringback.ui.formats import format_duration
 
 LATE_SECONDS: Final = 60.0

@@ -22,24 +22,21 @@ from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
 from ringback.schemas.events import EventQuery
 from ringback.schemas.webhook_requests import WebhookListQuery
-from ringback.services.live import (
+from ringback.services.live.home_listing import HomeContent
+from ringback.services.live.listings import (
     CallListing,
     DeliveryListing,
     EventListing,
-    HomeContent,
-    LiveContent,
-    LiveLists,
-    SessionListing,
-    WebhookListing,
-)
-from ringback.services.live.listings import (
     ListedCalls,
     ListedDeliveries,
     ListedEvents,
     ListedWebhooks,
     LiveListing,
     SessionContent,
+    SessionListing,
+    WebhookListing,
 )
+from ringback.services.live.lists import LiveContent, LiveLists
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
@@ -107,7 +104,7 @@ class LivePages:
         def describe(shown: HomeContent) -> Mapping[str, Any]:
             return describe_home(shown, caller, hours=listing.hours, is_live=True)
 
-        variant = (caller.operator is not None and not caller.sees_all_principals,)
+        variant = (caller.is_operator and not caller.sees_all_principals,)
         view = _View(listing=listing, template="home_state.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 

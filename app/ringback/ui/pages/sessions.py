@@ -120,5 +120,5 @@ def describe_session(
         "numbers": counts,
         "drawing": draw_session(shown, now=now),
         "shows_owner": caller.sees_all_principals and shows_owner,
-        "is_operator": caller.operator is not None,
+        "is_operator": caller.is_operator,
     }

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from ringback.domain.errors import NotFound, SignInRequired, Unavailable
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolInfo
-from ringback.services.insights import ListedUpstream
+from ringback.services.insights.insights import ListedUpstream
 from ringback.ui.context import UiContext
 from ringback.ui.forms.schema_reading import bound_text, is_object
 from ringback.ui.notices import find_notice

@@ -60,7 +60,7 @@ class ArgumentValidator:
             return []
         if not is_complete:
             log.info("tool.arguments_not_validated", extra=self._log_context)  # the errors found so far are valid
-        return [_format_error(error) for error in errors]
+        return [format_error(error, "arguments") for error in errors]
 
     def _log_unusable(self, problem: Exception) -> None:
         if not self._is_logged:
@@ -68,8 +68,6 @@ class ArgumentValidator:
             log.warning("tool.schema_unusable", extra={**self._log_context, "problem": describe_unusable(problem)})
 
 
-def _format_error(error: SchemaError) -> dict[str, str]:
-    return {
-        "pointer": jsontext.format_pointer(["arguments", *error.path]),
-        "detail": error.detail[:ERROR_LENGTH_MAX],
-    }
+def format_error(error: SchemaError, *place: str | int) -> dict[str, str]:
+    """A JSON pointer from the whole request, in which the value is at this place, and a detail."""
+    return {"pointer": jsontext.format_pointer([*place, *error.path]), "detail": error.detail[:ERROR_LENGTH_MAX]}

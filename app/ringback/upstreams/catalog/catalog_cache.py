@@ -100,7 +100,6 @@ class CatalogCache:
         return self._change_notifications.subscribe_changes(self._upstream, principal=self._owner)
 
     def handle_change(self, change: UpstreamChange) -> None:
-        """Handle a change notification of the upstream."""
         if change.listing is not None:
             for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
                 self.mark_outdated(listing)

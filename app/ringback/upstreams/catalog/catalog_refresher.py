@@ -94,7 +94,9 @@ class CatalogRefresher:
         announces = announces_event_changes(session.profile.capabilities)
         has_followed = False
         while session.protocol.is_modern and announces:
-            async with session.open_listen_stream({LIST_CHANGED_FLAG: True}, client_capabilities={}) as stream:
+            async with session.stream_opener.open_listen_stream(
+                {LIST_CHANGED_FLAG: True}, client_capabilities={}
+            ) as stream:
                 if (await stream.wait_acknowledged() or {}).get(LIST_CHANGED_FLAG):
                     has_followed = True
                     while await stream.next_notification() is not None:

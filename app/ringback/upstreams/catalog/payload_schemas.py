@@ -4,9 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringback.domain import jsontext
 from ringback.services.events.event_types import DeclaredPayload
-from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
+from ringback.upstreams.catalog.argument_validation import ERRORS_MAX, format_error
 from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter, StepLimitExceeded
 
@@ -53,13 +52,7 @@ class JsonPayloadSchemas:
         except Exception as problem:  # noqa: BLE001 - the same boundary
             _log_unforeseen(problem)
             return []
-        return [
-            {
-                "pointer": jsontext.format_pointer([*payload.place, *error.path]),
-                "detail": error.detail[:ERROR_LENGTH_MAX],
-            }
-            for error in errors
-        ]
+        return [format_error(error, *payload.place) for error in errors]
 
 
 def _log_unforeseen(problem: Exception) -> None:

@@ -6,9 +6,8 @@ An upstream writes the schema. One that cannot be used rejects nothing, as an in
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringback.domain import jsontext
 from ringback.services.calls.input_answers import AnswerContent
-from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
+from ringback.upstreams.catalog.argument_validation import ERRORS_MAX, format_error
 from ringback.upstreams.json_schema.evaluation import SchemaError
 from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import StepCounter
@@ -23,10 +22,7 @@ class RequestedSchemas:
     def find_errors(self, contents: Sequence[AnswerContent]) -> Sequence[Mapping[str, str]]:
         steps = StepCounter()
         found = [
-            {
-                "pointer": jsontext.format_pointer(["responses", content.key, "content", *error.path]),
-                "detail": error.detail[:ERROR_LENGTH_MAX],
-            }
+            format_error(error, "responses", content.key, "content")
             for content in contents
             for error in self._find_errors(content.schema, content.content, steps)
         ]

@@ -43,15 +43,8 @@ _UNCHECKED_ADVICE: Final = (
 )
 
 
-class CatalogConnection(Protocol):
-    """What the catalog needs of a connection."""
-
-    @property
-    def owner(self) -> Principal:
-        """The owner of its credentials."""
-        ...
-
-    def get_info(self) -> UpstreamInfo: ...
+class ToolLists(Protocol):
+    """What the catalog needs of the lists of a connection (`upstream_lists`)."""
 
     def get_cached_tool(self, name: str) -> ToolInfo | None:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
@@ -61,21 +54,33 @@ class CatalogConnection(Protocol):
         """The tools by name, at once; None if they were never listed, have changed, or the list is older."""
         ...
 
-    async def wait_until_settled(self, timeout_seconds: float) -> None:
-        """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
-        ...
-
-    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool = False) -> Mapping[str, ToolInfo] | None:
+    async def get_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo] | None:
         """The tools by name, fetched again if the list is older or has changed; None if they were never listed.
 
         `can_elicit` selects the tools that the upstream lists for clients that can elicit.
         """
         ...
 
-    async def get_fresh_tools(
-        self, *, age_seconds_max: float, can_elicit: bool = False
-    ) -> Mapping[str, ToolInfo] | None:
+    async def get_fresh_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo] | None:
         """Like `get_tools`, but None if the list cannot be fetched now."""
+        ...
+
+
+class CatalogConnection(Protocol):
+    """What the catalog needs of a connection."""
+
+    @property
+    def owner(self) -> Principal:
+        """The owner of its credentials."""
+        ...
+
+    @property
+    def lists(self) -> ToolLists: ...
+
+    def get_info(self) -> UpstreamInfo: ...
+
+    async def wait_until_settled(self, timeout_seconds: float) -> None:
+        """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         ...
 
 
@@ -201,23 +206,23 @@ class UpstreamToolCatalog:
             with measure():
                 return _find_invalid_arguments(validator, upstream, tool, arguments, work)
 
-        tools = connection.find_cached_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+        tools = connection.lists.find_cached_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
         if tools is None:
             tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
         if tools is None or find_error(tools, can_elicit=False) is None:
             return
         if accepts_input:
-            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=True)
+            tools = await connection.lists.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=True)
             if tools is None or find_error(tools, can_elicit=True) is None:
                 return
         # A connection that is being opened has listed its tools before it is ready to list them again.
         await connection.wait_until_settled(FIRST_LIST_TIMEOUT_SECONDS)
-        tools = await connection.get_fresh_tools(
+        tools = await connection.lists.get_fresh_tools(
             age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX, can_elicit=accepts_input
         )
         if tools is None or (error := find_error(tools, can_elicit=accepts_input)) is None:
             return
-        if isinstance(error, UnknownTool) and not accepts_input and connection.get_cached_tool(tool) is not None:
+        if isinstance(error, UnknownTool) and not accepts_input and connection.lists.get_cached_tool(tool) is not None:
             error = UnknownTool(_input_needed_message(upstream, tool), tool=tool)
         raise error
 
@@ -225,7 +230,7 @@ class UpstreamToolCatalog:
         connection = self._connections.find_connection(upstream, principal)
         if connection is None or not connection.get_info().trusts_annotations:
             return False
-        info = connection.get_cached_tool(tool)
+        info = connection.lists.get_cached_tool(tool)
         annotations = info.raw.get("annotations") if info is not None else None
         if not isinstance(annotations, dict):
             return False
@@ -234,7 +239,7 @@ class UpstreamToolCatalog:
 
     def find_tool(self, upstream: str, tool: str, *, principal: Principal) -> ToolInfo | None:
         connection = self._connections.find_connection(upstream, principal)
-        return None if connection is None else connection.get_cached_tool(tool)
+        return None if connection is None else connection.lists.get_cached_tool(tool)
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         return self._connections.get_tool_config(upstream, tool)
@@ -260,10 +265,10 @@ class UpstreamToolCatalog:
     async def _get_tools_with_wait(
         self, connection: CatalogConnection, timeout_seconds: float, *, can_elicit: bool
     ) -> Mapping[str, ToolInfo] | None:
-        tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
+        tools = await connection.lists.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
         if tools is None:
             await connection.wait_until_settled(timeout_seconds)
-            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
+            tools = await connection.lists.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
         return tools
 
     def _get_validators(

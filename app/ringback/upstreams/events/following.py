@@ -153,7 +153,7 @@ class Following:
     async def _read_stream(self, session: UpstreamSession, faults: FaultCounter) -> None:
         opened_at, has_begun = self._cursor, False
         self._silence.begin_stream()
-        async with session.open_event_stream(self._followed.build_params(self._cursor)) as frames:
+        async with session.stream_opener.open_event_stream(self._followed.build_params(self._cursor)) as frames:
             try:
                 while received := await self._next_frames(frames):
                     has_begun = True

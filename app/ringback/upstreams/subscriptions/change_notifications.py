@@ -101,7 +101,6 @@ class ChangeStream(AsyncIterator[UpstreamChange]):
         self._changed.set()
 
     async def wait_for_change(self) -> None:
-        """Wait until a change is pending."""
         while not self._pending:
             self._changed.clear()
             await self._changed.wait()

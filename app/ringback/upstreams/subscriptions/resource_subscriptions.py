@@ -224,7 +224,9 @@ class _ResourceSubscription:
         self._change_notifications.publish_change(UpstreamChange(upstream=upstream, owner=owner, uri=uri))
 
     async def _run_modern(self, session: UpstreamSession) -> None:
-        async with session.open_listen_stream({"resourceSubscriptions": [self._uri]}, client_capabilities={}) as stream:
+        async with session.stream_opener.open_listen_stream(
+            {"resourceSubscriptions": [self._uri]}, client_capabilities={}
+        ) as stream:
             acknowledged_filter = await stream.wait_acknowledged()
             if acknowledged_filter is None:
                 raise (

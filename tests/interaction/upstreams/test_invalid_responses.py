@@ -1,0 +1,134 @@
+"""Garbage, and results that are large or break their schema: each call ends truthfully and others continue."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.call_outcome import CallOutcome
+from ringback.protocol.transport_errors import RESULT_BYTES_MAX
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    ResponseOverride,
+    Send,
+    get_error_message,
+    make_app_of_era,
+    make_http_config,
+    open_upstreams,
+    respond_with,
+    respond_with_result,
+    run_upstream_call,
+    send_response,
+    serving,
+)
+
+
+async def _close_within_stream(message: dict[str, Any], send: Send) -> None:
+    await send_response(send, 200, "text/event-stream", b"event: message\ndata: {", promised_bytes=1000)
+
+
+async def _streams_nothing(message: dict[str, Any], send: Send) -> None:
+    await send_response(send, 200, "text/event-stream", b": ping\n\n")
+
+
+async def _streams_too_much(message: dict[str, Any], send: Send) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [], "x": "y" * RESULT_BYTES_MAX}})
+    await send_response(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+
+
+async def _streams_garbage(message: dict[str, Any], send: Send) -> None:
+    await send_response(send, 200, "text/event-stream", b"event: message\ndata: {oops\n\n")
+
+
+GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] = {
+    "html": (respond_with(200, "text/html", b"<h1>Hello</h1>"), CallOutcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
+    "broken JSON": (respond_with(200, "application/json", b"{oops"), CallOutcome.UPSTREAM_ERROR, "no MCP answer"),
+    "a crash": (respond_with(500, "text/plain", b"secret traceback"), CallOutcome.UPSTREAM_ERROR, "HTTP 500"),
+    "missing credentials": (
+        respond_with(401, "application/json", b'{"error": "no"}'),
+        CallOutcome.REJECTED,
+        "requires credentials",
+    ),
+    "nothing": (respond_with(202, "text/plain", b""), CallOutcome.UPSTREAM_ERROR, "HTTP 202"),
+    "half of it": (
+        respond_with(200, "application/json", b'{"jsonrpc"', promised_bytes=999),
+        CallOutcome.UNKNOWN,
+        "middle of the answer",
+    ),
+    "another result": (respond_with_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "not a CallToolResult"),
+    "a question": (
+        respond_with_result({"resultType": "input_required", "inputRequests": {}}),
+        CallOutcome.UPSTREAM_ERROR,
+        "asks for input",
+    ),
+    "half a stream": (_close_within_stream, CallOutcome.UNKNOWN, "before it answered"),
+    "an empty stream": (_streams_nothing, CallOutcome.UNKNOWN, "before it answered"),
+    "an endless event": (_streams_too_much, CallOutcome.UPSTREAM_ERROR, "larger than"),
+    "a broken event": (_streams_garbage, CallOutcome.UPSTREAM_ERROR, "no JSON-RPC message"),
+}
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("spoiling", "outcome", "message"),
+    [pytest.param(*case, id=name) for name, case in GARBAGE_RESPONSES.items()],
+)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_garbage_ends_its_own_call_truthfully_and_no_other(
+    era: str, spoiling: ResponseOverride, outcome: CallOutcome, message: str
+) -> None:
+    stage = ControlledUpstream()
+    async with (
+        serving(OverriddenResponses(make_app_of_era(stage.app(), era), {"tool:spoiled": spoiling})) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        held = asyncio.create_task(run_upstream_call(upstreams, "hold"))
+        await stage.wait_until_held(1)
+        ending = await run_upstream_call(upstreams, "spoiled")
+        stage.release.set()
+        other = await held
+
+    assert ending.outcome is outcome
+    assert message in get_error_message(ending)
+    assert "secret" not in get_error_message(ending)
+    assert other.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.parametrize("size", [2 * 1024**2, 12 * 1024**2])
+async def test_a_large_result_comes_whole_as_json_and_as_a_stream(size: int) -> None:
+    large = {"content": [{"type": "text", "text": "x" * size}]}
+
+    async def streamed(message: dict[str, Any], send: Send) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": large})
+        await send_response(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+
+    spoilings = {"tool:spoiled": respond_with_result(large), "tool:echo": streamed}
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), spoilings)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        for tool in ("spoiled", "echo"):
+            ending = await run_upstream_call(upstreams, tool)
+            assert ending.result is not None
+            assert len(ending.result) > size
+
+
+async def test_a_result_that_breaks_its_output_schema_passes_with_the_meta_that_hosts_need() -> None:
+    result: dict[str, Any] = {
+        "content": [],
+        "structuredContent": {"n": "no number"},
+        "_meta": {"ui/resource": "ui://x"},
+        "extra": None,
+    }
+    async with (
+        serving(
+            OverriddenResponses(ControlledUpstream().app(), {"tool:spoiled": respond_with_result(result)})
+        ) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        ending = await run_upstream_call(upstreams, "spoiled")
+
+    assert ending.result is not None
+    assert json.loads(ending.result) == result
