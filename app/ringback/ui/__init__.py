@@ -17,7 +17,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     open_pages     reloads open pages whose scripts ask for what their viewer may not see any more
     viewer_checks  checks again that the viewers of open streams may see their pages
-    access         the caller of a list or of one object, for viewers that are operators
+    page_handlers  what all handlers share: the services, and the caller of a list or of one object
     redirects      sends a browser to another page
     rendering      templates, their filters and the sections that a viewer may open; page_headers: the headers of every page
     formats        times, durations, sizes and counts as text

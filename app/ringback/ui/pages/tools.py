@@ -20,6 +20,7 @@ from ringback.ui.forms.form_fields import FieldKind, SchemaField
 from ringback.ui.forms.form_keys import FormKeys
 from ringback.ui.forms.form_values import TypedValues, read_arguments, write_defaults
 from ringback.ui.forms.schema_forms import build_form, build_json_form
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.upstreams import describe_tool, find_upstream
 from ringback.ui.query_parameters import validate, with_query
@@ -47,10 +48,9 @@ class _TypedForm:
     status_code: int = HTTPStatus.OK
 
 
-class ToolPages:
+class ToolPages(PageHandlers):
     def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
-        self._context = context
-        self._renderer = renderer
+        super().__init__(context, renderer)
         self._keys = FormKeys(random_bytes)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
@@ -99,7 +99,7 @@ class ToolPages:
                 **({"callback": {"url": callback_url}} if callback_url else {}),
             },
         )
-        started = await self._context.services.calls.start_call(viewer.caller, body.to_request())
+        started = await self._services.calls.start_call(viewer.caller, body.to_request())
         if started.callback_secret is None:
             return redirect(with_query(f"/calls/{started.call.id}", {"done": "call-started"}))
         return self._renderer.render_page(
@@ -116,7 +116,7 @@ class ToolPages:
     async def _find_tool(self, request: Request, viewer: Viewer) -> ToolInfo:
         viewer.caller.require_scope(Scope.CALLS)
         listed = await find_upstream(self._context, viewer, request.path_params["name"])
-        for tool in await self._context.services.insights.list_tools(viewer.caller, listed.info.name):
+        for tool in await self._services.insights.list_tools(viewer.caller, listed.info.name):
             if tool.name == request.path_params["tool"]:
                 return tool
         raise NotFound("The upstream has no tool of this name.")

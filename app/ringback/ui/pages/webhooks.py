@@ -22,10 +22,10 @@ from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX
-from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.forms.form_keys import FormKeys
 from ringback.ui.notices import find_notice
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.webhook_form import may_edit
 from ringback.ui.query_parameters import read_query, validate, with_query
@@ -38,21 +38,12 @@ _USED_FORM: Final = (
     "This form has registered a webhook already, with other values. Nothing was registered now; press the button again to "
     "register another."
 )
-_TEXT_FIELDS: Final = (
-    "url",
-    "description",
-    "client_session_id",
-    "correlation_id",
-    "upstream",
-    "tool",
-    "call_id",
-)
+_TEXT_FIELDS: Final = ("url", "description", "client_session_id", "correlation_id", "upstream", "tool", "call_id")
 
 
-class WebhookPages:
+class WebhookPages(PageHandlers):
     def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
-        self._context = context
-        self._renderer = renderer
+        super().__init__(context, renderer)
         self._keys = FormKeys(random_bytes)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
@@ -64,15 +55,14 @@ class WebhookPages:
         ]
 
     async def list_webhooks(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
         query = read_query(request, WebhookListQuery)
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_webhooks")
+        caller = self._view_rows(viewer, request, "ui_list_webhooks")
         position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-        webhooks = await services.webhooks.list_webhooks(
+        webhooks = await self._services.webhooks.list_webhooks(
             caller, query.health, state=query.state, position=position, limit=PAGE_SIZE
         )
         following = encode_next_cursor(CursorList.WEBHOOKS, webhooks)
-        path = f"{self._renderer.find_path(viewer)}/webhooks"
+        path = self._find_path(viewer, "/webhooks")
         filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
             "webhooks.html",
@@ -87,17 +77,17 @@ class WebhookPages:
             done=find_notice(request),
             **describe_webhooks(
                 webhooks,
-                await services.deliveries.count_undelivered(caller, webhooks),
+                await self._services.deliveries.count_undelivered(caller, webhooks),
                 query,
                 reader=viewer.caller.principal,
-                shows_owner=shows_owner(self._context, viewer),
+                shows_owner=self._shows_owner(viewer),
             ),
         )
 
     async def show_webhook(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
+        services = self._services
         webhook_id = request.path_params["webhook_id"]
-        caller = await act_for_owner(services.operators, viewer, webhook_id, operation="ui_read_webhook")
+        caller = await self._act_for_owner(viewer, webhook_id, "ui_read_webhook")
         webhook = await services.webhooks.get_webhook(caller, webhook_id)
         recent = await services.deliveries.list_deliveries(
             caller, DeliveryFilter(webhook_id=webhook.id), position=None, limit=RECENT_DELIVERIES
@@ -109,7 +99,7 @@ class WebhookPages:
             viewer,
             title=webhook.name or webhook.id,
             section="Webhooks",
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             webhook=webhook,
             hears=describe_webhook(webhook, reader=viewer.caller.principal),
             challenged=await services.webhooks.read_challenge(caller, webhook),
@@ -137,7 +127,7 @@ class WebhookPages:
         key = self._keys.read_key(form)
         try:
             body = validate(RegisterWebhookBody, _read_body(form))
-            registered = await self._context.services.registrations.register_webhook(
+            registered = await self._services.registrations.register_webhook(
                 viewer.caller, body.to_registration(), idempotency_key=key
             )
         except IdempotencyConflict:  # the browser's way back shows the form with the key that was used
