@@ -43,7 +43,6 @@ from ringback.services.live.listings import (
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
-from ringback.ui.open_pages import EVENT_STREAM
 from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.calls import link_older_calls
@@ -52,6 +51,7 @@ from ringback.ui.pages.home import describe_home, make_home_listing
 from ringback.ui.pages.sessions import describe_session, link_older_session_calls, require_session_name
 from ringback.ui.pages.webhooks import describe_webhooks
 from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.redirects import EVENT_STREAM
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 from ringback.ui.viewer_checks import ViewerCheck, ViewerChecks
