@@ -10,13 +10,13 @@ import httpx
 from ringback import __version__
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
 from ringback.cli.http_clients import refuse_cookies, remove_location
+from ringback.client.responses import parse_retry_after
 from ringback.signing.standard_webhooks import build_signed_headers, derive_message_id, is_message_id
 
 CONNECT_SECONDS: Final = 3.0
 """The service's own limit for a connection to a receiver."""
 RESPONSE_SECONDS: Final = 60.0
 """The receiver may acknowledge after its handler. The service gives an attempt 10 s; here no other delivery waits."""
-RETRY_AFTER_DIGITS_MAX: Final = 9
 FINAL_STATUSES: Final = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
 """Statuses after which Ringback does not repeat a delivery."""
 
@@ -82,10 +82,4 @@ def _judge_response(response: httpx.Response) -> HandlerOutcome:
     reason = f"{response.request.url} responded with {response.status_code}"
     if response.status_code in FINAL_STATUSES:
         return Refused(reason)
-    return Failed(reason, retry_after_seconds=_parse_retry_after(response))
-
-
-def _parse_retry_after(response: httpx.Response) -> float:
-    value = response.headers.get("retry-after", "")
-    is_seconds = value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX
-    return float(value) if is_seconds else 0.0
+    return Failed(reason, retry_after_seconds=parse_retry_after(response) or 0.0)
