@@ -20,12 +20,4 @@ from ringback.telemetry.logs import (
     configure_logging,
 )
 
-__all__ = [
-    "AUDIT_LOGGER",
-    "JsonFormatter",
-    "LogFormat",
-    "LogLevel",
-    "TextFormatter",
-    "call_facts",
-    "configure_logging",
-]
+__all__ = ["AUDIT_LOGGER", "JsonFormatter", "LogFormat", "LogLevel", "TextFormatter", "call_facts", "configure_logging"]
