@@ -1,6 +1,6 @@
 """The webhooks: the list, the page of one webhook, and the form that registers one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,14 +22,12 @@ from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX
-from ringback.ui.context import UiContext
-from ringback.ui.forms.form_keys import FormKeys
+from ringback.ui.forms.form_keys import make_form_key, read_form_key
 from ringback.ui.notices import find_notice
 from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.webhook_form import may_edit
 from ringback.ui.query_parameters import read_query, validate, with_query
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -42,10 +40,6 @@ _TEXT_FIELDS: Final = ("url", "description", "client_session_id", "correlation_i
 
 
 class WebhookPages(PageHandlers):
-    def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
-        super().__init__(context, renderer)
-        self._keys = FormKeys(random_bytes)
-
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/webhooks", self.list_webhooks),
@@ -119,12 +113,12 @@ class WebhookPages(PageHandlers):
         viewer.caller.require_scope(Scope.WEBHOOKS)
         typed = {name: [request.query_params.get(name, "")[:300]] for name in _TEXT_FIELDS}
         typed["events"] = sorted(DEFAULT_EVENTS)
-        return self._render_form(viewer, typed, idempotency_key=self._keys.new_key())
+        return self._render_form(viewer, typed, idempotency_key=make_form_key())
 
     async def register_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
         """The response shows the secret, once, so it is no redirect. Sent again, the form finds the same webhook."""
         del request
-        key = self._keys.read_key(form)
+        key = read_form_key(form)
         try:
             body = validate(RegisterWebhookBody, _read_body(form))
             registered = await self._services.registrations.register_webhook(
@@ -132,7 +126,7 @@ class WebhookPages(PageHandlers):
             )
         except IdempotencyConflict:  # the browser's way back shows the form with the key that was used
             used = IdempotencyConflict(_USED_FORM)
-            return self._render_form(viewer, form.fields, idempotency_key=self._keys.new_key(), problem=used)
+            return self._render_form(viewer, form.fields, idempotency_key=make_form_key(), problem=used)
         except (InvalidRequest, QuotaExceeded, Unavailable) as problem:
             return self._render_form(viewer, form.fields, idempotency_key=key, problem=problem)
         return self._renderer.render_page(
