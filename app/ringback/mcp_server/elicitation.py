@@ -124,8 +124,8 @@ async def _receive_answer(gateway: Gateway, context: RequestContext, question: Q
 async def _send_elicitation(context: RequestContext, request_id: str, question: Question) -> dict[str, Any]:
     """Send the params as the upstream wrote them, under our id: the session's own method chooses one itself."""
     channel = context.sdk_context.session._request_outbound  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    options = {"request_id": request_id}
-    return _parse_answer(await channel.send_raw_request(question.request.method, question.params, options))
+    method, params = question.request.method, question.params
+    return _parse_answer(await channel.send_raw_request(method, params, {"request_id": request_id}))
 
 
 def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
