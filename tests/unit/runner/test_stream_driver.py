@@ -20,7 +20,6 @@ from ringback.protocol.errors import (
 from ringback.protocol.resumable_requests import SESSION_GONE_SECONDS
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
-from ringback.runner.drivers import stream
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from tests.support.clock import START, FakeClock
