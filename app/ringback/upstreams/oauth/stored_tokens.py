@@ -172,8 +172,8 @@ class StoredTokenSource:
         except asyncio.CancelledError:
             self._stale_at = 0.0
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary to the store: the tokens read earlier stay in use
-            self._log_failure(logging.WARNING, "upstream.tokens_not_read", error)
+        except Exception as error:
+            log.warning("upstream.tokens_not_read", extra=self._failure_facts(error), exc_info=_find_bug(error))
             self._stale_at = self._clock.monotonic() + RETRY_SECONDS if self._is_loaded else 0.0
             if not self._is_loaded:
                 raise TokenUnavailable("The tokens for the upstream could not be read. Try again later.") from None
@@ -240,7 +240,7 @@ class StoredTokenSource:
         self._refreshing = None
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failed_until = self._clock.monotonic() + RETRY_SECONDS
-            self._log_failure(logging.ERROR, "upstream.tokens_not_refreshed", failure)
+            log.error("upstream.tokens_not_refreshed", extra=self._failure_facts(failure), exc_info=_find_bug(failure))
 
     async def _refresh(self, tokens: UpstreamTokens, *, is_refused: bool) -> None:
         while True:
@@ -334,17 +334,13 @@ class StoredTokenSource:
                     self._accept_stored(changed)
                     return True
                 before = await self._store.load(self.config.name, self._owner)
-        except Exception as error:  # noqa: BLE001 - the boundary to the store: the next refusal tries again
-            self._log_failure(logging.WARNING, "upstream.tokens_not_saved", error)
+        except Exception as error:
+            log.warning("upstream.tokens_not_saved", extra=self._failure_facts(error), exc_info=_find_bug(error))
         return False
 
-    def _log_failure(self, level: int, event: str, error: BaseException) -> None:
-        """An outage of the store is no bug, so its line has the reason and no traceback."""
-        extra = {"upstream": self.config.name}
-        if isinstance(error, StoreUnavailable):
-            log.log(level, event, extra={**extra, "reason": error.detail})
-        else:
-            log.log(level, event, extra=extra, exc_info=error)
+    def _failure_facts(self, error: BaseException) -> dict[str, str]:
+        reason = error.detail if isinstance(error, StoreUnavailable) else type(error).__name__
+        return {"upstream": self.config.name, "reason": reason}
 
     def _require_login(self, scope: str | None, message: str = _LOGIN_REQUIRED) -> LoginRequired:
         message = f"{message}: {login_command(self.config.name)}."
@@ -355,3 +351,8 @@ class StoredTokenSource:
         self._subscriptions.close()
         if self._refreshing is not None:
             await asyncio.wait({self._refreshing}, timeout=DRAIN_SECONDS)
+
+
+def _find_bug(error: BaseException) -> BaseException | None:
+    """The error, for a log line with its traceback; None for an outage of the store, whose reason says it all."""
+    return None if isinstance(error, StoreUnavailable) else error
