@@ -38,13 +38,16 @@ async def open_response(http: httpx.AsyncClient, request: httpx.Request) -> http
 
 async def read_body(response: httpx.Response) -> None:
     """Read the body, which is then the `content` of the response."""
+    stream = response.stream
     try:
         async with asyncio.timeout(None) as limit:
-            if isinstance(response.stream, httpx.AsyncByteStream):
-                response.stream = _TimedStream(response.stream, lambda: _extend(limit, response.request))
+            if isinstance(stream, httpx.AsyncByteStream):
+                response.stream = _TimedStream(stream, lambda: _extend(limit, response.request))
             await response.aread()
     except TimeoutError:
         raise httpx.ReadTimeout("The response did not end.", request=response.request) from None
+    finally:
+        response.stream = stream  # a mocked transport may return one response several times
 
 
 def _extend(limit: asyncio.Timeout, request: httpx.Request) -> None:
