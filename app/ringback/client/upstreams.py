@@ -94,5 +94,5 @@ class UpstreamMethods(ResourceClient):
         ).tools
 
 
-def _upstream_path(upstream: str, rest: str = "") -> str:
+def _upstream_path(upstream: str, rest: str) -> str:
     return f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}{rest}"

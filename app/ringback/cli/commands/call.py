@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, require_finite, with_offset
+from ringback.cli.arguments import parse_arguments, require_finite, time_option, with_offset
 from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
@@ -51,13 +51,7 @@ def call(
         typer.Option("--idempotency-key", help="Your name for this start: repeating it returns the same call."),
     ] = None,
     not_before: Annotated[
-        datetime | None,
-        typer.Option(
-            "--not-before",
-            formats=TIME_FORMATS,
-            metavar=TIME_METAVAR,
-            help="Start at this time. Without an offset: of this machine.",
-        ),
+        datetime | None, time_option("--not-before", "Start at this time. Without an offset: of this machine.")
     ] = None,
     timeout: Annotated[
         float | None,
