@@ -1,6 +1,7 @@
 """The root command. It imports a command's module only when that command runs."""
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple, cast
 
@@ -30,31 +31,19 @@ class _Entry(NamedTuple):
         return self.place.partition(":")[2]
 
 
+_of_server: Final = partial(_Entry, needs_server=True)
+
 COMMANDS: Final[Mapping[str, _Entry]] = {
-    "serve": _Entry(
-        "commands.serve:serve", "Run the service. Every setting is a RINGBACK_* variable.", needs_server=True
+    "serve": _of_server("commands.serve:serve", "Run the service. Every setting is a RINGBACK_* variable."),
+    "dev": _of_server(
+        "commands.dev:dev", "Wrap one MCP server, print its URLs, and serve until interrupted.", runs_command=True
     ),
-    "dev": _Entry(
-        "commands.dev:dev",
-        "Wrap one MCP server, print its URLs, and serve until interrupted.",
-        needs_server=True,
-        runs_command=True,
+    "mcp": _of_server("commands.mcp:mcp", "Serve MCP on standard input and output, for clients that start a command."),
+    "connect": _of_server("commands.connect:connect", "Put the servers of an MCP client behind Ringback."),
+    "mcp-service": _of_server(
+        "embedded_service.service_process:mcp_service", "Run the service of this user until it is idle.", is_hidden=True
     ),
-    "mcp": _Entry(
-        "commands.mcp:mcp",
-        "Serve MCP on standard input and output, for clients that start a command.",
-        needs_server=True,
-    ),
-    "connect": _Entry(
-        "commands.connect:connect", "Put the servers of an MCP client behind Ringback.", needs_server=True
-    ),
-    "mcp-service": _Entry(
-        "embedded_service.service_process:mcp_service",
-        "Run the service of this user until it is idle.",
-        needs_server=True,
-        is_hidden=True,
-    ),
-    "keys": _Entry("commands.keys:app", "Manage API keys and the service's own keys.", needs_server=True),
+    "keys": _of_server("commands.keys:app", "Manage API keys and the service's own keys."),
     "upstreams": _Entry(
         "commands.upstreams:app",
         "List, pause, drain, resume, restart and reload the MCP servers behind the service, and sign in.",
@@ -89,27 +78,17 @@ COMMANDS: Final[Mapping[str, _Entry]] = {
     "check-server": _Entry(
         "commands.check_server:check_server", "Check an MCP server that offers Events against the specification."
     ),
-    "migrate": _Entry(
-        "commands.migrate:migrate",
-        "Bring the database to this version's schema, or check whether it is.",
-        needs_server=True,
+    "migrate": _of_server(
+        "commands.migrate:migrate", "Bring the database to this version's schema, or check whether it is."
     ),
-    "copy": _Entry(
-        "commands.copy:copy",
-        "Copy an installation from SQLite to PostgreSQL, and compare every row.",
-        needs_server=True,
+    "copy": _of_server("commands.copy:copy", "Copy an installation from SQLite to PostgreSQL, and compare every row."),
+    "backup": _of_server(
+        "commands.backup:backup", "Back up the database and its key file. The service may run meanwhile."
     ),
-    "backup": _Entry(
-        "commands.backup:backup",
-        "Back up the database and its key file. The service may run meanwhile.",
-        needs_server=True,
-    ),
-    "restore": _Entry("commands.backup:restore_backup", "Restore a backup.", needs_server=True),
+    "restore": _of_server("commands.backup:restore_backup", "Restore a backup."),
     "help": _Entry("commands.help:show_help", "Print a page for operators, or one section of it."),
-    "doctor": _Entry(
-        "commands.doctor:doctor",
-        "Check the settings, the database, the keys, the upstreams and the service.",
-        needs_server=True,
+    "doctor": _of_server(
+        "commands.doctor:doctor", "Check the settings, the database, the keys, the upstreams and the service."
     ),
 }
 """The commands in the order of the help, with the place that defines each. The help texts are repeated here, because importing
