@@ -1,6 +1,8 @@
 """Subscribes at any MCP server with Events, and prints the end of a call: RINGBACK_URL, CALLBACK_URL and PORT say where.
 
 `EventSubscriber` refreshes the subscription in time, and polls the events that a webhook has lost.
+
+    pip install "ringback[mcp]" uvicorn
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """Callbacks in FastAPI, with an inbox on disk: a callback that was acknowledged is handled, even if the process is killed.
 
+pip install ringback fastapi uvicorn
 RINGBACK_WEBHOOK_SECRET=whsec_… uvicorn fastapi_receiver:app --port 9000
 """
 

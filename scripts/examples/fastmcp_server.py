@@ -2,6 +2,8 @@
 
 Then, in a second terminal: `ringback listen --url http://127.0.0.1:8000/ringback`. It prints the end of every call, with a
 token that reads the result, also of a call whose client has gone.
+
+    pip install "ringback[server]" fastmcp
 """
 
 import asyncio

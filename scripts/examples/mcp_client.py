@@ -1,6 +1,8 @@
 """Calls a tool through the gateway with a session, a correlation, an idempotency key and a callback in `_meta`.
 
 RINGBACK_URL says where; CALLBACK_URL and CALLBACK_SECRET add the callback.
+
+    pip install "mcp>=2.3"
 """
 
 import asyncio

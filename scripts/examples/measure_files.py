@@ -4,6 +4,8 @@ python measure_files.py --port 9001            # streamable HTTP on http://127.0
 python measure_files.py --stdio                # the same over standard input and output
 
 It uses nothing of Ringback. It reads only files below `--root` (default: the current folder).
+
+    pip install "mcp>=2.3"
 """
 
 import argparse

@@ -2,6 +2,8 @@
 
 Any client of MCP Events lists, polls, streams and subscribes to them. They are stored in events.db, beside this process, and so
 are subscriptions: after a restart, clients go on from their cursors.
+
+    pip install "ringback[server]"
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """A callback receiver: verifies every callback and appends the valid ones to a file, one JSON object a line.
 
+pip install ringback uvicorn
 python receiver.py --port 9000 --secret-file secret.txt --out callbacks.jsonl
 """
 

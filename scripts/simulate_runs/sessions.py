@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, ServerFingerprint
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, UpstreamTokens
@@ -123,7 +123,7 @@ class SimulatedSession:
         self, upstream: SimulatedUpstream, *, node: str, loop: SimulationLoop, tokens: UpstreamTokens | None
     ) -> None:
         self.protocol = _PROTOCOLS[upstream.kind]
-        self.server_fingerprint: str | None = f"simulated:{upstream.kind.value}"
+        self.server_fingerprint: ServerFingerprint | None = ServerFingerprint(f"simulated:{upstream.kind.value}")
         self._upstream = upstream
         self._node = node
         self._loop = loop

@@ -13,6 +13,7 @@ from ringback.domain.call import (
     InputRequest,
     Progress,
     RerunPolicy,
+    ServerFingerprint,
     apply_completion,
 )
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
@@ -38,6 +39,22 @@ async def insert_calls(store: Store, *calls: Call) -> None:
 
 async def get_call(store: Store, call: Call) -> Call | None:
     return await store.read(lambda tx: tx.calls.get(call.id))
+
+
+@pytest.mark.parametrize(
+    "fingerprint", [None, ServerFingerprint("http:0f3a"), ServerFingerprint("http:0f3a", "billing-1")], ids=str
+)
+async def test_a_handle_is_read_back_with_the_server_that_it_belongs_to(
+    store: Store, fingerprint: ServerFingerprint | None
+) -> None:
+    call = make_call(handle=replace(HANDLE, server_fingerprint=fingerprint))
+    await insert_calls(store, call)
+
+    found = await get_call(store, call)
+
+    assert found is not None
+    assert found.handle is not None
+    assert (found.handle, found.handle.server_fingerprint) == (HANDLE, fingerprint)
 
 
 async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:

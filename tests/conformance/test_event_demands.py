@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest, QuotaExceeded
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
+from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, EventFollowing, EventType, arguments_topic
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
@@ -22,9 +23,10 @@ from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from tests.support.builders import make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.event_demands import remove_ended_demands
-from tests.support.examples import ALICE
+from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
 from tests.support.subscriptions import make_request
 
@@ -271,3 +273,43 @@ async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:
     webhook = await tx.webhooks.get(webhook_id)
     assert webhook is not None
     await tx.webhooks.update(replace(webhook, events=frozenset({"git/pushed"})), WebhookPart.SETTINGS)
+
+
+@pytest.mark.parametrize("topic", [None, "topic"])
+async def test_a_webhook_demands_events_of_its_topic_until_it_ends_and_an_ended_poll_demands_none(
+    nodes: Nodes, clock: FakeClock, topic: str | None
+) -> None:
+    store, expires_at = nodes.first.store, clock.now() + timedelta(seconds=5)
+    webhooks = [
+        make_webhook(principal=principal, events=frozenset({"git/pushed"}), topic=topic, **over)
+        for principal, over in ((ALICE, {"expires_at": expires_at}), (BOB, {"state": WebhookState.DISABLED}))
+    ]
+    if topic is None:
+        filtered = {"upstream": "git", "events": frozenset({"git/pushed", "git/merged"})}
+        webhooks.append(make_webhook(principal=CAROL.principal, expires_at=expires_at, **filtered))
+    principals = [*(each.principal for each in webhooks), Principal("dave")]
+
+    async def insert(tx: Transaction) -> None:
+        for webhook in webhooks:
+            await tx.webhooks.insert(webhook)
+        for principal in principals:
+            for each in ("", "topic", "another"):
+                ended = EventDemand(
+                    principal=principal, event_name="git/pushed", topic=each, arguments={}, polled_until=clock.now()
+                )
+                await tx.event_demands.save(ended)
+
+    async def read_demands(tx: Transaction) -> tuple[Any, Any, Any]:
+        return (
+            [tuple(each) for each in await tx.event_demands.list_of_upstream("git", ALICE, now=tx.now())],
+            [tuple(each) for each in await tx.event_demands.list_of_upstream("git", BOB, now=tx.now())],
+            await tx.event_demands.list_principals("git/pushed", topic or "", now=tx.now()),
+        )
+
+    await store.write(insert)
+    demanding = [ALICE, CAROL.principal] if topic is None else [ALICE]
+    current = ("git/pushed", topic or "")
+    assert await store.read(read_demands) == ([(*current, True)], [(*current, False)], demanding)
+
+    clock.advance(5)
+    assert await store.read(read_demands) == ([], [], [])

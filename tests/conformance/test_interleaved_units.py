@@ -179,7 +179,7 @@ async def test_a_shared_task_is_adopted_by_the_principal_whose_unit_commits_firs
     nodes: Nodes, *, has_accounts: bool
 ) -> None:
     class Tasks:
-        def list_shared_names(self, upstream: str, _server: str | None) -> list[str]:
+        def list_shared_names(self, upstream: str, _server: object) -> list[str]:
             return [] if has_accounts else sorted({upstream, "other-name"})
 
         async def find_task(self, _upstream: str, task_id: str, **_: Any) -> Handle:

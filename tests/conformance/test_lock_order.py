@@ -4,6 +4,7 @@ Each test holds one unit after its locks, starts the other one, and finds out by
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,8 +15,12 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.clock import seconds
+from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
+from ringback.measurements import Measurements
+from ringback.notifier.unsendable_deliveries import UnsendableDeliveries
 from ringback.services.webhooks.registrations import WebhookRegistration
+from ringback.services.webhooks.webhook_updates import remove_webhook_batch
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
@@ -123,3 +128,87 @@ async def test_two_nodes_that_lease_of_an_ordered_webhook_do_not_wait_for_each_o
 
     async with held(nodes, partial(lease_due, owner="one")):
         assert await nodes.second.store.write(partial(lease_due, owner="two")) == []
+
+
+@pytest.mark.parametrize("rate_per_second", [None, 5.0])
+async def test_a_lease_that_drops_unreadable_deliveries_and_the_removal_of_their_webhook_both_end(
+    nodes: Nodes, clock: FakeClock, rate_per_second: float | None
+) -> None:
+    """The lease locks deliveries and then the webhook. The removal has locked the webhook, and skips locked deliveries.
+
+    With a rate, the lease has locked that too, and the removal deletes it: then one of the units runs again.
+    """
+    webhook = make_webhook(principal=ALICE, rate_per_second=rate_per_second)
+    delivery = make_delivery(webhook_id=webhook.id, principal=ALICE, due_at=clock.now(), seq=7)
+    await nodes.first.store.write(lambda tx: tx.webhooks.insert(webhook))
+    await nodes.first.store.write(lambda tx: tx.deliveries.insert([delivery]))
+    if rate_per_second is not None:
+        await nodes.first.store.write(lambda tx: tx.webhook_rates.lock(webhook.id))
+    unsendable = UnsendableDeliveries(Measurements(), on_given_up=lambda _: None)
+    has_locked, goes_on = asyncio.Event(), asyncio.Event()
+    runs = Counter[str]()
+
+    async def remove(tx: Transaction) -> bool:
+        runs["removal"] += 1
+        locked = await tx.webhooks.get(webhook.id)
+        has_locked.set()
+        while not goes_on.is_set():
+            await tx.pause()
+        return locked is not None and await remove_webhook_batch(tx, locked)
+
+    async def lease_and_drop(tx: Transaction) -> Sequence[Any]:
+        runs["lease"] += 1
+        if rate_per_second is not None:
+            await tx.webhook_rates.lock(webhook.id)
+        until = tx.now() + seconds(30)
+        leased = await tx.delivery_queue.lease_due(
+            webhook.id, now=tx.now(), owner="two", token="two", until=until, limit=10, ordered=False
+        )
+        return await unsendable.drop_unreadable(tx, [replace(each, body=b"") for each in leased])
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        removal = asyncio.create_task(nodes.first.store.write(remove))
+        await has_locked.wait()
+        lease = asyncio.create_task(nodes.second.store.write(lease_and_drop))
+        await nodes.wait_until_blocked()
+        goes_on.set()
+        removed, sendable = await asyncio.gather(removal, lease)
+
+    assert (removed, sendable) == (True, [])
+    assert await nodes.first.store.read(lambda tx: tx.webhooks.get(webhook.id)) is None
+    assert rate_per_second is not None or runs == {"removal": 1, "lease": 1}
+
+
+async def test_leases_that_drop_unreadable_deliveries_of_the_same_webhooks_do_not_wait_for_each_other_in_a_circle(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    """Both lock the webhooks in the order of their ids, whatever the order of the deliveries."""
+    webhooks = [make_webhook(principal=ALICE) for _ in range(2)]
+    deliveries = [
+        make_delivery(webhook_id=webhook.id, principal=ALICE, due_at=clock.now(), seq=seq)
+        for seq in (1, 2)
+        for webhook in webhooks
+    ]
+
+    async def insert(tx: Transaction) -> None:
+        for webhook in webhooks:
+            await tx.webhooks.insert(webhook)
+        await tx.deliveries.insert(deliveries)
+
+    unsendable = UnsendableDeliveries(Measurements(), on_given_up=lambda _: None)
+
+    async def drop(tx: Transaction, *, chosen: Sequence[Delivery]) -> None:
+        leased = await tx.delivery_queue.lease(
+            [each.id for each in chosen], owner="me", token="me", until=tx.now() + seconds(30)
+        )
+        unreadable = {each.id: replace(each, body=b"") for each in leased}
+        await unsendable.drop_unreadable(tx, [unreadable[each.id] for each in chosen])
+
+    await nodes.first.store.write(insert)
+    async with held(nodes, partial(drop, chosen=deliveries[:2])):
+        second = asyncio.create_task(nodes.second.store.write(partial(drop, chosen=deliveries[:1:-1])))
+        await nodes.wait_until_blocked()
+    await second
+
+    missed = [await nodes.first.store.read(lambda tx, each=each: tx.webhooks.get(each.id)) for each in webhooks]
+    assert [each and each.missed_from for each in missed] == [1, 1]

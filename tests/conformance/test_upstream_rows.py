@@ -1,16 +1,23 @@
 """Stored catalogs of upstreams, and subscriptions to their changes."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.domain.change_subscriptions import (
+    ChangeSubject,
+    ChangeSubscription,
+    find_change_topic,
+    make_change_arguments,
+)
 from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
 from ringback.domain.ids import WebhookId
-from ringback.domain.ports import Store
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
 from ringback.domain.webhook import Webhook, WebhookState
@@ -195,3 +202,103 @@ async def test_a_demand_of_a_poller_is_a_change_subscription_until_its_end(store
     assert await store.read(lambda tx: tx.event_demands.list_current(now=clock.now())) == []
     clock.advance(5)
     assert await list_change_subscriptions(store, clock) == []
+
+
+DEMANDED = "book://demanded"
+
+
+def make_change_demand(principal: Principal, uri: str | None) -> EventDemand:
+    return EventDemand(
+        principal=principal,
+        event_name=EventName.UPSTREAM_CHANGED,
+        topic=find_change_topic("git", uri),
+        arguments=make_change_arguments("git", uri),
+        polled_until=START + timedelta(seconds=5),
+    )
+
+
+async def watch_resources(store: Store) -> None:
+    """Alice and two others watch one book each alone and one together, and two of them demand one; some watch no more."""
+    book = replace(SUBSCRIBED_EVENTS, resource_uri="book://1")
+    soon = START + timedelta(seconds=5)
+    await register_webhook(
+        store,
+        SUBSCRIBED_EVENTS,
+        *(replace(book, principal=each) for each in (BOB, ALICE, Principal("carol"), ALICE, BOB)),
+        replace(book, resource_uri="book://2"),
+        replace(book, resource_uri="book://3", principal=BOB),
+        replace(book, resource_uri="book://off", state=WebhookState.DISABLED),
+        replace(book, resource_uri="book://soon", expires_at=soon),
+        replace(book, upstream="time"),
+    )
+    for demand in (
+        make_change_demand(BOB, DEMANDED),
+        make_change_demand(ALICE, DEMANDED),
+        make_change_demand(BOB, None),
+    ):
+        await store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
+
+
+def make_subscription(principal: Principal, uri: str | None, upstream: str = "git") -> ChangeSubscription:
+    return ChangeSubscription(principal=principal, upstream=upstream, resource_uri=uri)
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_one_subscription_is_found_as_it_is_among_all(store: Store, clock: FakeClock, *, later: bool) -> None:
+    await watch_resources(store)
+    clock.advance(5 * later)
+    uris = [None, "book://1", "book://2", "book://3", "book://off", "book://soon", DEMANDED, "book://none", "x" * 9000]
+    wanted = [
+        make_subscription(principal, uri, upstream)
+        for principal in (ALICE, BOB, Principal("carol"), Principal("dave"))
+        for uri in uris
+        for upstream in ("git", "time")
+    ]
+
+    async def select_found(tx: Transaction) -> list[ChangeSubscription]:
+        return [each for each in wanted if await tx.change_subscriptions.has_subscription(each, now=tx.now())]
+
+    found = await store.read(select_found)
+
+    listed = await list_change_subscriptions(store, clock)
+    assert len(found) == len(listed)
+    assert all(each in listed for each in found)
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_the_subscriptions_to_some_subjects_are_those_among_all(
+    store: Store, clock: FakeClock, *, later: bool
+) -> None:
+    await watch_resources(store)
+    clock.advance(5 * later)
+    subjects = {ChangeSubject("git", uri) for uri in (None, "book://1", "book://off", "book://soon", DEMANDED)}
+    unwatched = {ChangeSubject("git", uri) for uri in ("book://\0", "book://\ud800", "x" * 9000)}
+
+    found = await store.read(lambda tx: tx.change_subscriptions.list_of_subjects(subjects | unwatched, now=clock.now()))
+
+    listed = await list_change_subscriptions(store, clock)
+    expected = [each for each in listed if (each.upstream, each.resource_uri) in subjects]
+    assert len(found) == len(expected)
+    assert all(each in expected for each in found)
+    assert await store.read(lambda tx: tx.change_subscriptions.list_of_subjects([], now=clock.now())) == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_the_watched_resources_of_an_upstream_show_whether_more_than_one_principal_watches_each(
+    store: Store, clock: FakeClock, *, later: bool
+) -> None:
+    await watch_resources(store)
+    clock.advance(5 * later)
+
+    watched = await store.read(lambda tx: tx.change_subscriptions.list_watched_resources("git", now=clock.now()))
+
+    def count_watchers(subscriptions: Iterable[ChangeSubscription]) -> dict[str | None, int]:
+        """At most two count."""
+        counts = Counter({(each.principal, each.resource_uri) for each in subscriptions})
+        by_uri = Counter(uri for _, uri in counts)
+        return {uri: min(2, number) for uri, number in by_uri.items()}
+
+    listed = await list_change_subscriptions(store, clock)
+    of_git = [each for each in listed if each.upstream == "git" and each.resource_uri is not None]
+    assert all(each in of_git for each in watched)
+    assert count_watchers(watched) == count_watchers(of_git)

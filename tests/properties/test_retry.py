@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.backoff import JITTER_FRACTION
+from ringback.backoff import JITTER_FRACTION, parse_retry_after
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, parse_retry_after, retry_delay_seconds
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds
 from tests.support.clock import START
 
 profiles = st.sampled_from(RetryProfile)

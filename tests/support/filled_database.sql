@@ -146,6 +146,24 @@ FROM (
     UNION ALL SELECT 'rare', 'working', 'running'
 );
 
+-- name: watching webhooks
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
+    state, origin, created_at, updated_at, failures, openings
+)
+SELECT printf('wh_!watching_%09d', n), printf('other-%09d', n), 'https://crowd.example/', '["upstream.changed"]', 'watched',
+    iif(n % 2, 'book://crowd', NULL), 0, x'01', 'standard', 0, 'always', 0, 'active', 'api', :past, :past, 0, 0
+FROM numbers;
+
+-- name: few watching webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
+    state, origin, created_at, updated_at, failures, openings
+)
+VALUES ('wh_!watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', 0, x'01', 'standard',
+    0, 'always', 0, 'active', 'api', :past, :past, 0, 0);
+
 -- name: few webhooks
 INSERT INTO webhooks (
     id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
@@ -158,6 +176,23 @@ FROM (
     UNION ALL SELECT 'wh_rare', 'active', NULL
     UNION ALL SELECT 'wh_zzz', 'suspended', :past - 1
 );
+
+-- name: deliveries of one event
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+SELECT 'dlv_shared_' || id, 'alice', id, 'evt_shared', 'event', NULL, 1, 1, 'delivered', 1, :past, :future, NULL, NULL, NULL,
+    :past, :future
+FROM webhooks WHERE id < 'wh_a';
+
+-- name: few deliveries of that event
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+VALUES ('dlv_shared_wh_rare', 'alice', 'wh_rare', 'evt_shared', 'event', NULL, 1, 1, 'dead', 1, :past, :future, NULL, NULL, NULL,
+    :past, :future);
 
 -- name: few deliveries
 INSERT INTO deliveries (
@@ -387,6 +422,18 @@ INSERT INTO insight_positions (id, positions) VALUES (1, '{}');
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
 SELECT printf('other-%09d', n), 'git/pushed', '', '{}', :future, 0 FROM numbers;
+
+-- name: ended event_demands
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT printf('other-%09d', n), iif(n % 2, 'git/left', 'git/rare'), 't', '{}', :past, 0 FROM numbers;
+
+-- name: demands for changes
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT printf('other-%09d', n), 'upstream.changed', iif(n % 2, 'crowd', 'left'), '{"upstream":"watched","uri":"book://crowd"}',
+    iif(n % 2, :future, :past), 0
+FROM numbers;
 
 -- name: few event_demands
 INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)

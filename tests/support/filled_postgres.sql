@@ -127,6 +127,24 @@ FROM (
     VALUES ('-1', 'failed', 'ended'), ('-2', 'working', 'queued'), ('-3', 'working', 'running'), ('rare', 'working', 'running')
 ) AS rare (id, status, phase);
 
+-- name: watching webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
+    state, origin, created_at, updated_at, failures, openings
+)
+SELECT 'wh_!watching_' || to_char(n, 'FM000000000'), 'other-' || to_char(n, 'FM000000000'), 'https://crowd.example/',
+    '["upstream.changed"]', 'watched', CASE WHEN n % 2 > 0 THEN 'book://crowd' END, false, '\x01', 'standard', false, 'always',
+    false, 'active', 'api', :past, :past, 0, 0
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few watching webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
+    state, origin, created_at, updated_at, failures, openings
+)
+VALUES ('wh_!watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', false, '\x01', 'standard',
+    false, 'always', false, 'active', 'api', :past, :past, 0, 0);
+
 -- name: few webhooks
 INSERT INTO webhooks (
     id, principal, url, events, match_correlation, secrets, retries,
@@ -135,6 +153,19 @@ INSERT INTO webhooks (
 SELECT id, 'alice', 'https://rare.example/', '["call.finished"]', false, '\x01', 'standard',
     false, 'always', false, state, 'api', :past, :past, expires_at, 0, 0
 FROM (VALUES ('wh_crowd', 'active', NULL), ('wh_rare', 'active', NULL), ('wh_zzz', 'suspended', :past - 1)) AS rare (id, state, expires_at);
+
+-- name: deliveries of one event
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, seq, generation, state, attempts, due_at, give_up_at, created_at, finished_at
+)
+SELECT 'dlv_shared_' || id, 'alice', id, 'evt_shared', 'event', 1, 1, 'delivered', 1, :past, :future, :past, :future
+FROM webhooks WHERE id < 'wh_a';
+
+-- name: few deliveries of that event
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, seq, generation, state, attempts, due_at, give_up_at, created_at, finished_at
+)
+VALUES ('dlv_shared_wh_rare', 'alice', 'wh_rare', 'evt_shared', 'event', 1, 1, 'dead', 1, :past, :future, :past, :future);
 
 -- name: few deliveries
 INSERT INTO deliveries (
@@ -358,6 +389,17 @@ INSERT INTO insight_positions (id, positions) VALUES (1, '{}');
 -- name: event_demands
 INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
 SELECT 'other-' || to_char(n, 'FM000000000'), 'git/pushed', '', '{}', :future, 0 FROM generate_series(0, :rows - 1) AS n;
+
+-- name: ended event_demands
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT 'other-' || to_char(n, 'FM000000000'), CASE WHEN n % 2 > 0 THEN 'git/left' ELSE 'git/rare' END, 't', '{}', :past, 0
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: demands for changes
+INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)
+SELECT 'other-' || to_char(n, 'FM000000000'), 'upstream.changed', CASE WHEN n % 2 > 0 THEN 'crowd' ELSE 'left' END,
+    '{"upstream":"watched","uri":"book://crowd"}', CASE WHEN n % 2 > 0 THEN :future ELSE :past END, 0
+FROM generate_series(0, :rows - 1) AS n;
 
 -- name: few event_demands
 INSERT INTO event_demands (principal, event_name, topic, arguments, polled_until, gap_seq)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self, cast
 
+from ringback.domain.call import ServerFingerprint
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import Reloaded, Restarted, ToolConfig, ToolInfo, UpstreamInfo
@@ -109,7 +110,7 @@ class NoUpstreamConnections:
 class NoUpstreamTasks:
     """Upstreams that have no tasks."""
 
-    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+    def list_shared_names(self, upstream: str, server_fingerprint: ServerFingerprint | None) -> Sequence[str]:
         del server_fingerprint
         return [upstream]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringback.domain import inputs
-from ringback.domain.call import Call, Handle, Progress
+from ringback.domain.call import Call, Handle, Progress, ServerFingerprint
 
 OnProgress = Callable[[Progress], Awaitable[None]]
 
@@ -28,7 +28,7 @@ class RecordingCallContext:
         """Set when input was requested."""
         self._answered = asyncio.Event()
 
-    def enter_server(self, fingerprint: str | None) -> None:
+    def enter_server(self, fingerprint: ServerFingerprint | None) -> None:
         pass
 
     async def report_progress(self, progress: Progress) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from ringback.domain.call import ServerFingerprint
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import RequestFailed
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
@@ -28,7 +29,7 @@ class ScriptedSession:
         self._replies = list(replies)
         self._progress = progress
         self.protocol = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
-        self.server_fingerprint: str | None = None
+        self.server_fingerprint: ServerFingerprint | None = None
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
         self.declared_capabilities: list[Mapping[str, Any] | None] = []
         self.scripted_legacy_session = ScriptedLegacySession(self)

@@ -20,6 +20,8 @@ class _CommandEntry(NamedTuple):
     """Whether everything after the first argument belongs to another command."""
     is_hidden: bool = False
     """Whether the help leaves it out: other commands start it."""
+    refuses_rest: bool = False
+    """Whether the command itself refuses surplus arguments, because it knows what they were meant to be."""
 
 
 COMMANDS: Final[Mapping[str, _CommandEntry]] = {
@@ -64,7 +66,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "List, pause, drain, resume, restart and reload the MCP servers behind the service, and sign in.",
     ),
     "tools": _CommandEntry("ringback.cli.commands.upstreams", "tools", "List the tools of an upstream."),
-    "call": _CommandEntry("ringback.cli.commands.call", "call", "Start a call of a tool."),
+    "call": _CommandEntry("ringback.cli.commands.call", "call", "Start a call of a tool.", refuses_rest=True),
     "join": _CommandEntry("ringback.cli.commands.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.commands.wait", "wait", "Wait until calls have ended."),
     "calls": _CommandEntry("ringback.cli.commands.calls", "app", "List, show, cancel, answer and erase calls."),
@@ -198,7 +200,8 @@ def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGrou
         group.name = name
         return group
     single = typer.Typer(add_completion=False)
-    single.command(name, context_settings={"allow_interspersed_args": not entry.runs_command})(command)
+    settings = {"allow_interspersed_args": not entry.runs_command, "allow_extra_args": entry.refuses_rest}
+    single.command(name, context_settings=settings)(command)
     return cast("TyperCommand", typer.main.get_command(single))
 
 

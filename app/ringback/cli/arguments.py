@@ -100,7 +100,7 @@ def parse_object(text: str, *, option: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise typer.BadParameter("it must be a JSON object", param_hint=option)
+        raise typer.BadParameter("""it must be a JSON object, such as '{"name": "value"}'""", param_hint=option)
     return cast("dict[str, Any]", value)
 
 

@@ -118,7 +118,9 @@ async def _remove_webhook(client: RingbackClient, webhook_id: str) -> None:
     try:
         await client.delete_webhook(webhook_id)
     except ClientError as error:
-        print_message(f"{webhook_id} could not be removed: {error}")
+        print_message(
+            f"{webhook_id} could not be removed: {error} Remove it later: ringback webhooks remove {webhook_id}"
+        )
 
 
 def _print_refusal(body: bytes) -> None:

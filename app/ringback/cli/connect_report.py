@@ -1,8 +1,10 @@
 """What `ringback connect` prints: the clients, the plan, what to do next. It prints no value of an entry: it may be secret."""
 
-from collections.abc import Collection, Sequence
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ringback.cli.client_files.clients import CLIENTS, Client, Places
 from ringback.cli.client_files.connection import UndoReport
@@ -55,11 +57,26 @@ def print_plan(plan: Plan, client: Client, path: Path, way: Way) -> None:
             print_output(f"  {server.name}: through {way.url.rstrip('/')}/mcp/{server.upstream}")
         else:
             print_output(f"  {server.name}: through `ringback mcp --upstream {server.upstream}`")
+        if way.url is None and server.upstream is not None and _lacks_command(server.settings or {}):
+            print_output(
+                "    Its command is not found on this machine. Install it, or write its whole path: until then, the service "
+                "cannot start it."
+            )
         if server.tool_filter is not None:
             print_output(
                 f"    Its '{server.tool_filter}' leaves out Ringback's tools. Add ringback_get_call, ringback_wait_for_call "
                 "and ringback_cancel_call to it, so that slow tools can be waited for."
             )
+
+
+def _lacks_command(settings: Mapping[str, Any]) -> bool:
+    """Whether the entry starts a command of which no program is found. Not known of one that has variables."""
+    words = [settings.get("command"), settings.get("cwd"), settings.get("env", {}).get("PATH")]
+    command, folder, path = (word if isinstance(word, str) else None for word in words)
+    if command is None or any("${" in (word or "") for word in (command, folder, path)):
+        return False
+    name = str(Path(folder or "", command)) if os.sep in command else command
+    return shutil.which(name, path=path) is None
 
 
 def print_next_steps(plan: Plan, client: Client, path: Path, config_path: Path) -> None:

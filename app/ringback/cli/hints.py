@@ -12,6 +12,7 @@ _COMMANDS: Final = tuple(
         (rf"POST /v1/upstreams/{_ID}/login", r"ringback upstreams login \1"),
         (r"GET /v1/upstreams\b", "ringback upstreams"),
         (rf"DELETE /v1/calls/{_ID}\?cancel=true", r"ringback calls erase \1 --cancel"),
+        (r"DELETE /v1/calls/\{id\}", "ringback calls erase CALL_ID"),
         (r"Name one principal instead of '\*'", "Name one principal with --principal instead of --all-principals"),
         (r"send the same request with \?cancel=true", "repeat the command with --cancel"),
         (r"send a `callback` with the call", "give --callback"),

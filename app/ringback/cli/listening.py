@@ -86,8 +86,14 @@ async def _handle_callbacks(options: ListenOptions, client: RingbackClient, stat
 @asynccontextmanager
 async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
     if options.command is not None:
+        from ringback.cli.durable_listener.commands import find_missing_program  # noqa: PLC0415 - of --exec only
         from ringback.cli.durable_listener.running_commands import open_running_commands  # noqa: PLC0415 - of --exec only
 
+        if (missing := await find_missing_program(options.command, os.environ)) is not None:
+            print_message(
+                f"Warning: the shell finds no program '{missing}' for --exec. Install it, or write its whole path; until then, "
+                "callbacks are tried again and in the end given up."
+            )
         async with open_running_commands(options.state, stop=stop, report=print_message) as running:
             yield create_command_handler(options, options.command, running)
     elif options.forward_to is not None:

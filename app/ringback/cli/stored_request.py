@@ -59,7 +59,7 @@ def parse_headers(lines: Sequence[str]) -> Mapping[str, str]:
             raise UnreadableRequest(f"This is not a header of the form 'NAME: VALUE': {line[:80]}")
         known = name.strip().lower()
         if known in headers and known in SIGNED_HEADERS:
-            raise UnreadableRequest(f"The header {name.strip()} occurs twice.")
+            raise UnreadableRequest(f"The header {name.strip()} occurs twice. Keep the one that was received.")
         headers.setdefault(known, value.strip())
     return headers
 

@@ -21,6 +21,7 @@
     event_stream        EventStream: the event log over one connection, reconnected by cursor
     server_sent_events  … the frames of one response, read by httpx-sse with limits
     http_transport      requests and responses: retries, timeouts, errors
+    response_limits     … how long a response may take
     http_clients        the httpx client, and its replacement after many cancelled requests
     long_polls          how many requests wait at the same time, and how long
     options             optional members of requests

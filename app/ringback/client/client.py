@@ -52,7 +52,7 @@ from ringback.client.upstreams import UpstreamMethods
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
-"""For one response. A request with `wait_seconds` gets its wait in addition."""
+"""For the headers of one response, and then for each 16 KiB of it. A request with `wait_seconds` gets its wait in addition."""
 CONNECTION_LIMITS: Final = httpx.Limits(max_connections=2 * LONG_POLLS_MAX, max_keepalive_connections=20)
 """httpx's default is half as many connections, which waiting requests alone would use up."""
 
@@ -76,6 +76,9 @@ class RingbackClient(
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
     `*` those of all principals. A method's own `principal` comes first. The service refuses both where an operator may not act
     for others.
+
+    `timeout_seconds` limits the time until a response begins, and then for each 16 KiB of it: one that arrives a byte at a time
+    raises `ConnectionFailed`. Waits are added. An event stream ends only after 45 seconds of silence.
 
     `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
     Without it the client creates one, on `transport` if that is given. It uses the proxies of the environment (HTTPS_PROXY,

@@ -39,7 +39,7 @@ class HttpClients:
         used.users += 1
         try:
             yield used.http
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, httpx.ReadTimeout):  # the latter may be a cancellation, too: `response_limits`
             self._record_cancellation(used)
             raise
         finally:

@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
+from ringback.backoff import parse_retry_after
 from ringback.client.arguments import check_header_value, check_json, check_timeout
 from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
@@ -29,6 +30,7 @@ from ringback.client.problems import (
     UnexpectedAnswer,
     build_problem,
 )
+from ringback.client.response_limits import open_response, read_body, receive_response
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,8 +52,6 @@ _READING_METHODS: Final = frozenset({"GET", "HEAD"})
 _CALL_RESOURCES: Final = frozenset({"calls", "resume"})
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
 """The end of the URL at which a client of MCP connects: that URL is often at hand in the place of the service's."""
-RETRY_AFTER_DIGITS_MAX: Final = 9
-"""About thirty years in seconds; a longer value is ignored."""
 
 
 class ClientClock(Protocol):
@@ -108,8 +108,8 @@ class HttpTransport:
 
         Raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`, and `InvalidArgument` for a body that is not JSON.
 
-        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
-        do not say whether the service has executed an earlier attempt.
+        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout (`response_limits`).
+        `uncertain_statuses` do not say whether the service has executed an earlier attempt.
         """
         first_at: float | None = None
 
@@ -172,10 +172,10 @@ class HttpTransport:
                 timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
             )
             try:
-                response = await http.send(request, stream=True)
+                response = await open_response(http, request)
                 async with aclosing(response):
                     if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-                        await response.aread()
+                        await read_body(response)
                         raise _build_error(response)
                     yield response
             except httpx.RequestError as error:
@@ -231,7 +231,7 @@ class HttpTransport:
     async def _send_once(self, build_request: Callable[[httpx.AsyncClient], httpx.Request]) -> httpx.Response:
         async with self._http.use() as http:
             request, sent_at = build_request(http), self._clock.monotonic()
-            response = await http.send(request)
+            response = await receive_response(http, request)
         self._long_polls.observe_proxy_timeout(response, self._clock.monotonic() - sent_at)
         return response
 
@@ -315,7 +315,8 @@ def _build_error(response: httpx.Response) -> Exception:
             f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}",
             status=response.status_code,
         )
-    return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
+    asked = parse_retry_after(response.headers.get("retry-after"), now=None)
+    return build_problem(response.status_code, document, retry_after_seconds=asked)
 
 
 def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
@@ -328,13 +329,6 @@ def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
-
-
-def _parse_retry_after(response: httpx.Response) -> float | None:
-    value = response.headers.get("retry-after", "")
-    if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX:
-        return float(value)
-    return None
 
 
 def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:

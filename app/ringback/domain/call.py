@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ringback.domain import jsontext
 from ringback.domain.call_outcome import CallCompletion, CallError, CallOutcome, describe_error, failed_completion
@@ -108,15 +108,30 @@ class Progress:
     message: str | None = None
 
 
+class ServerFingerprint(NamedTuple):
+    """Which server a handle belongs to (`upstreams.server_fingerprints`)."""
+
+    address: str
+    """Of its URL or its command."""
+    server_id: str | None = None
+    """What the operator calls the server; None if the upstream's entry does not say it."""
+
+    def is_same_server(self, other: "ServerFingerprint") -> bool:
+        """The ids decide if both have one: a server that was moved keeps its id. Otherwise the addresses decide."""
+        if self.server_id is not None and other.server_id is not None:
+            return self.server_id == other.server_id
+        return self.address == other.address
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
     """Data with which any process can resume a call at its upstream. Only the driver that wrote it reads it."""
 
     driver: str
     data: Mapping[str, Any] = field(repr=False)
-    server_fingerprint: str | None = field(default=None, compare=False)
-    """Of the server that made the data (`upstreams.server_fingerprints`): no other one gets them. None in handles that are not
-    stored yet, in those of older versions, and in those of reported calls."""
+    server_fingerprint: ServerFingerprint | None = field(default=None, compare=False)
+    """Of the server that made the data: no other one gets them. None in handles that are not stored yet, in those of older
+    versions, and in those of reported calls."""
 
     def __post_init__(self) -> None:
         if len(jsontext.dumps(self.data)) > HANDLE_BYTES_MAX:
@@ -286,6 +301,11 @@ def awaits_confirmation(call: Call, *, now: datetime, confirmed_now: datetime) -
     """
     is_unsent = call.dispatched_at is None or (call.handle is not None and call.handle.driver == MRTR_DRIVER)
     return is_unsent and confirmed_now < call.deadline_at <= now
+
+
+def sends_arguments(call: Call) -> bool:
+    """Whether the next request of the call has its arguments: each round repeats them, and what follows a task does not."""
+    return call.handle is None or call.handle.driver == MRTR_DRIVER
 
 
 def is_dispatched_by_lease(call: Call) -> bool:

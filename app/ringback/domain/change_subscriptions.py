@@ -3,13 +3,16 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
+from ringback.domain.event_types import arguments_topic
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.domain.webhook import Webhook
+from ringback.protocol.mcp_events.errors import EventError
+from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 
 RESOURCE_URI_LENGTH_MAX: Final = 2048
 """Characters in a resource URI of a webhook: the limit of a callback URL."""
@@ -43,16 +46,35 @@ class ChangeSubscription:
         return is_same and change.concerns(self.principal)
 
 
-def find_reached_limit(
-    subscriptions: Collection[ChangeSubscription], *, principal: Principal, upstream: str, uri: str
-) -> int | None:
+class ChangeSubject(NamedTuple):
+    """What changes: a resource of an upstream, or one of its lists."""
+
+    upstream: str
+    resource_uri: str | None
+    """None means the upstream's lists."""
+
+
+def make_change_arguments(upstream: str, uri: str | None) -> dict[str, str]:
+    """The arguments of a demand for these changes."""
+    return {"upstream": upstream} if uri is None else {"upstream": upstream, "uri": uri}
+
+
+def find_change_topic(upstream: str, uri: str | None) -> str:
+    """The topic of a demand for these changes (`EventDemand.topic`); empty if there can be none: the URI is too long."""
+    try:
+        return arguments_topic(canonical_arguments(make_change_arguments(upstream, uri))) or ""
+    except EventError:
+        return ""
+
+
+def find_reached_limit(watched: Collection[ChangeSubscription], *, principal: Principal, uri: str) -> int | None:
     """The limit on watched resources that another one of this principal would exceed; None if it exceeds none.
 
-    A resource that is watched already costs nothing more.
+    `watched` is from `ChangeSubscriptionRows.list_watched_resources`. A resource that is watched already costs nothing more.
     """
     watchers: dict[str, set[Principal]] = {}
-    for each in subscriptions:
-        if each.upstream == upstream and each.resource_uri is not None:
+    for each in watched:
+        if each.resource_uri is not None:
             watchers.setdefault(each.resource_uri, set()).add(each.principal)
     own_count = sum(principals == {principal} for principals in watchers.values())
     if uri in watchers:
@@ -63,10 +85,28 @@ def find_reached_limit(
 
 
 class ChangeSubscriptionRows(Protocol):
-    """Implemented by the stores (`domain.ports`), over the rows of webhooks and of demands (`event_types.EventDemand`)."""
+    """Implemented by the stores (`domain.ports`), over the rows of webhooks and of demands (`event_types.EventDemand`).
+
+    Webhooks that are disabled or have expired, and demands that have ended, subscribe to nothing.
+    """
 
     async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
-        """Each subscription once, without those of disabled or expired webhooks and of ended demands."""
+        """Each subscription once: as many as principals have. A unit that writes asks for fewer."""
+        ...
+
+    async def has_subscription(self, wanted: ChangeSubscription, *, now: datetime) -> bool: ...
+
+    async def list_of_subjects(
+        self, subjects: Collection[ChangeSubject], *, now: datetime
+    ) -> Collection[ChangeSubscription]:
+        """Each subscription to any of these once."""
+        ...
+
+    async def list_watched_resources(self, upstream: str, *, now: datetime) -> Collection[ChangeSubscription]:
+        """The resources of the upstream that are watched, each with some of its subscriptions.
+
+        If several principals watch a resource, at least two of them are there.
+        """
         ...
 
 

@@ -25,6 +25,8 @@ INPUT_REQUESTS_MAX: Final = 32
 """Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
 """Bytes of all requests of a call, and of all answers: the call's row holds them."""
+INPUT_ROUNDS_MAX: Final = 1_000
+"""Times that one call may ask for input. Each is an event with its callbacks, and a task may ask at every poll for days."""
 _NOT_OFFERED: Final = "The upstream asks for something that it was not offered."
 
 
@@ -50,6 +52,8 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
     new = [name for name in requests if name not in known]
     if not new and len(still_open) == len(call.input_requests):
         return call
+    if new:
+        require_further_round(call)
     number = call.input_round + bool(new)
     new_requests = {
         f"r{number}.{index}": InputRequest(
@@ -58,6 +62,12 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
         for index, name in enumerate(new, start=1)
     }
     return _with_requests(replace(call, input_round=number, updated_at=now), still_open | new_requests, now=now)
+
+
+def require_further_round(call: Call, *, waiting: int = 0) -> None:
+    """Raise ValueError if the call may not ask again, after as many `waiting` questions as may each become a round."""
+    if call.input_round + waiting >= INPUT_ROUNDS_MAX:
+        raise ValueError(f"The upstream asked for input more than {INPUT_ROUNDS_MAX} times.")
 
 
 def answer_input(call: Call, responses: Mapping[str, Any], *, now: datetime) -> InputAnswer:

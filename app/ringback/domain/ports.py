@@ -26,7 +26,7 @@ deliveries. Only erasures wait for API keys, and they hold no other row then. De
 skipped; only recorded attempts wait, for rows of their own leases. So a unit that has locked deliveries may lock webhooks (held
 deliveries that are given up): no unit that holds those waits for a delivery. Two units that still wait for each other (the
 first loss of a webhook under the lock of a log; a shared callback that is extended under it; unreadable deliveries of a webhook
-that is removed; two batches with the same keys) are noticed after a second, and one of them runs again.
+with a rate that is removed; two batches with the same keys) are noticed after a second, and one of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared

@@ -6,8 +6,6 @@ dead letter. Each pause is jittered by ±20 %, so that receivers that failed tog
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
@@ -55,10 +53,6 @@ BREAKER_PAUSE_SECONDS_MAX: Final = 5 * MINUTE
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """Ordered deliveries wait behind a failing one. They wait no longer than this, whatever the schedule."""
 
-RETRY_AFTER_SECONDS_MAX: Final = 10**10 - 1
-"""A longer Retry-After counts as this, some 300 years. Each reader shortens it to the longest pause of its own."""
-_DELAY_DIGITS_MAX: Final = len(str(RETRY_AFTER_SECONDS_MAX))
-
 
 def own_retry_schedule(steps_seconds: tuple[int, ...]) -> RetrySchedule:
     """The schedule of these steps. It gives up once all attempts fit with the longest jitter, after 4 days at the latest.
@@ -86,28 +80,3 @@ def retry_delay_seconds(
     if retry_after_seconds is None:
         return jittered
     return max(jittered, min(retry_after_seconds, steps[-1]))
-
-
-def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None if absent or invalid.
-
-    At most `RETRY_AFTER_SECONDS_MAX`. A date may have any of the three forms of §5.6.7. The asctime form names no zone and
-    means UTC.
-    """
-    if value is None:
-        return None
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return _parse_delay(text)
-    try:
-        instant = parsedate_to_datetime(text)
-        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-        return min(max(0.0, (aware - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _parse_delay(digits: str) -> float:
-    """The seconds. The value comes from a foreign server, so no more digits are converted than the longest delay has."""
-    significant = digits.lstrip("0")
-    return float(significant or "0") if len(significant) <= _DELAY_DIGITS_MAX else float(RETRY_AFTER_SECONDS_MAX)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
@@ -74,31 +74,37 @@ class Question:
     call: Call
     key: str
     """In the call's `input_requests`."""
+    request: InputRequest
     meta: Mapping[str, Any]
     """Added to the `_meta` of its params."""
-
-    @property
-    def request(self) -> InputRequest:
-        return self.call.input_requests[self.key]
 
 
 async def elicit_input(gateway: Gateway, context: RequestContext, question: Question, *, sent_max: int = 1) -> bool:
     """Send a legacy client a question, and store the answer; return whether it was answered.
 
     If the client cannot answer, the question stays open for other clients. After an answer that is refused, the question is
-    sent again, up to `sent_max` times. Cancelling this coroutine cancels the question.
+    sent again with the reason, up to `sent_max` times. Cancelling this coroutine cancels the question.
     """
+    asked = question
     for _ in range(sent_max):
         try:
-            answer = await _receive_answer(gateway, context, question)
+            answer = await _receive_answer(gateway, context, asked)
             await _store_patiently(gateway, context.caller, question.call.id, {question.key: answer})
         except (MCPError, ValidationError, RingbackError) as problem:
             log.info("question.not_answered", extra={**call_facts(question.call), "problem": type(problem).__name__})
             if not isinstance(problem, _REFUSALS):
                 return False
+            asked = _add_reason(question, problem.detail)
         else:
             return True
     return False
+
+
+def _add_reason(question: Question, reason: str) -> Question:
+    """The question with the reason why its last answer was refused: a client shows its user the message, and nothing else."""
+    params = question.request.params
+    message = f"{params.get('message', '')}\n\nThe last answer was refused: {reason}"
+    return replace(question, request=replace(question.request, params={**params, "message": message}))
 
 
 async def _receive_answer(gateway: Gateway, context: RequestContext, question: Question) -> dict[str, Any]:
@@ -218,7 +224,10 @@ class CallElicitation:
         """
         call_meta = meta.build_call_meta(call)
         answers = asyncio.gather(
-            *(elicit_input(self._gateway, context, Question(call, key, call_meta)) for key in call.input_requests)
+            *(
+                elicit_input(self._gateway, context, Question(call, key, each, call_meta))
+                for key, each in call.input_requests.items()
+            )
         )
         status_change = asyncio.ensure_future(
             self._gateway.calls.wait_for_call(

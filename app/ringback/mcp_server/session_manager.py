@@ -246,11 +246,9 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             return
         try:
             session = await self._sessions.find_session(get_request_caller(scope), session_id, self._endpoint.path)
-        except StoreUnavailable:
-            log.debug(
-                "session.store_unavailable"
-            )  # the next change, stream or round of `extend_used_sessions` follows it
-            return
+        except Unavailable:  # of the store, or of the session's key
+            log.debug("session.store_unavailable")
+            return  # the next change, stream or round of `extend_used_sessions` follows it
         if session is None:
             await self._discard_session(session_id, transport)
         else:

@@ -4,11 +4,12 @@ modern   notifications go only to the stream of a subscriptions/listen request, 
 legacy   notifications go to the session's own stream (GET), which the client may not have open, and end with the session
 
 A publisher of a session outlives the request that started it, so it has the context of that request without the message
-(`detach_context`). A message may have megabytes, and a principal has a thousand sessions with 256 publishers each.
+(`detach_context`). A message may have megabytes, and a principal has thousands of publishers.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -20,6 +21,7 @@ from mcp.server.session import ServerSession
 from starlette.requests import Request
 
 from ringback.domain.mcp_sessions import SUBSCRIPTIONS_MAX
+from ringback.domain.principal import Principal
 from ringback.mcp_server.gateway import Gateway, TaskSpawner
 from ringback.mcp_server.incoming_messages import without_message
 from ringback.mcp_server.request_context import RequestContext
@@ -30,7 +32,9 @@ SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Sends a notification: its method and its params."""
 Publisher = Callable[[], Coroutine[Any, Any, None]]
 SESSION_PUBLISHERS_MAX: Final = SUBSCRIPTIONS_MAX
-"""Tasks and subscriptions of one session. Each takes 6 KB (measured)."""
+"""Tasks and subscriptions of one session. Each takes 15 KB (measured, as resident memory)."""
+PRINCIPAL_PUBLISHERS_MAX: Final = 10_000
+"""Those of all sessions of a principal in this process. Each of a call also reads it once a minute (`change_publisher`)."""
 PROGRESS_TOKEN_LENGTH_MAX: Final = 256
 """Characters of a progress token that a publisher keeps. With a longer one, a task sends no progress after its creation."""
 
@@ -57,23 +61,30 @@ async def send_to_request(context: RequestContext, method: str, params: Mapping[
 class SessionNotifications:
     """The publishers of one session by name; each runs until it is done or stopped, or the session ends."""
 
-    def __init__(self, background_tasks: TaskSpawner) -> None:
+    def __init__(self, background_tasks: TaskSpawner, principal: Principal, counts: Counter[Principal]) -> None:
+        """`counts` are the publishers of each principal, of all sessions."""
         self.stored_uris = set[str]()
         """The stored subscriptions of the session, as this node knows them."""
         self._background_tasks = background_tasks
+        self._principal = principal
+        self._counts = counts
         self._publishers: dict[str, _PublisherTask] = {}
 
     def has_capacity_for(self, name: str) -> bool:
-        return name in self._publishers or len(self._publishers) < SESSION_PUBLISHERS_MAX
+        """Whether a publisher of this name can start. It replaces the one that has the name already."""
+        return name in self._publishers or (
+            len(self._publishers) < SESSION_PUBLISHERS_MAX and self._counts[self._principal] < PRINCIPAL_PUBLISHERS_MAX
+        )
 
     def start_publisher(self, name: str, publisher: Publisher) -> None:
         """Start a publisher; it replaces the one with the same name."""
         self.stop_publisher(name)
         self._publishers[name] = task = _PublisherTask()
+        self._counts[self._principal] += 1
         self._background_tasks.spawn(self._run_publisher(name, publisher, task))
 
     def stop_publisher(self, name: str) -> None:
-        if task := self._publishers.pop(name, None):
+        if task := self._remove_publisher(name):
             task.stop()
 
     def stop_publishers(self) -> None:
@@ -83,7 +94,14 @@ class SessionNotifications:
     async def _run_publisher(self, name: str, publisher: Publisher, task: "_PublisherTask") -> None:
         await task.run(publisher)
         if self._publishers.get(name) is task:
-            del self._publishers[name]
+            self._remove_publisher(name)
+
+    def _remove_publisher(self, name: str) -> "_PublisherTask | None":
+        if (task := self._publishers.pop(name, None)) is not None:
+            self._counts[self._principal] -= 1
+            if not self._counts[self._principal]:
+                del self._counts[self._principal]
+        return task
 
 
 class _PublisherTask:
@@ -146,6 +164,8 @@ def get_session_notifications(gateway: Gateway, context: RequestContext) -> Sess
     connection = get_connection(context)
     notifications: SessionNotifications | None = connection.state.get(_STATE_KEY)
     if notifications is None:
-        connection.state[_STATE_KEY] = notifications = SessionNotifications(gateway.background_tasks)
+        connection.state[_STATE_KEY] = notifications = SessionNotifications(
+            gateway.background_tasks, context.caller.principal, gateway.quotas.session_publishers
+        )
         connection.exit_stack.callback(notifications.stop_publishers)
     return notifications

@@ -48,6 +48,7 @@ from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
+    PRINCIPAL_PUBLISHERS_MAX,
     SESSION_PUBLISHERS_MAX,
     SessionNotifications,
     detach_context,
@@ -219,7 +220,8 @@ class LegacySubscriptions:
         notifications, uri = get_session_notifications(self._gateway, context), str(params.uri)
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
-                f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
+                f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions, or your sessions together have "
+                f"{PRINCIPAL_PUBLISHERS_MAX}. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted = self._start_publisher(context, uri, notifications)
@@ -245,7 +247,8 @@ class LegacySubscriptions:
         for uri in notifications.stored_uris - stored:
             notifications.stop_publisher(_publisher_key(uri))
         for uri in stored - notifications.stored_uris:
-            self._start_publisher(context, uri, notifications)
+            if notifications.has_capacity_for(_publisher_key(uri)):
+                self._start_publisher(context, uri, notifications)
         notifications.stored_uris = stored
         return {}
 

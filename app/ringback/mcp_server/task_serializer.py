@@ -17,9 +17,9 @@ from ringback.domain.clock import format_iso, seconds
 from ringback.domain.login_waits import find_login_url
 from ringback.domain.upstream_pauses import describe_pause
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
+from ringback.protocol.tasks import RELATED_TASK_META_KEY
 from ringback.protocol.upstream_logins import login_command
 
-RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 POLL_INTERVAL_MILLISECONDS_MIN: Final = 500
 """The shortest poll interval: a waiting user does not notice it, and a poll costs one read."""
 POLL_INTERVAL_MILLISECONDS_MAX: Final = 10_000

@@ -25,13 +25,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, CircuitState
+from ringback.domain.circuit_breaker import CircuitBreaker, CircuitState
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import is_healthy
 from ringback.notifier.backlog_limiter import BacklogLimiter
+from ringback.notifier.known_breakers import KnownBreakers
 from ringback.notifier.permits import Permit, ReceiverKey
 
 Key = TypeVar("Key")
@@ -44,10 +45,6 @@ Those with few have as many again. While a receiver is away that ten thousand we
 BLOCKED_RECHECK_SECONDS: Final = 1.0
 """An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time. So is a
 webhook whose rate another node was using."""
-
-FAILED_ORIGINS_MAX: Final = 10_000
-"""Breakers of origins, and of principals at origins, that are known here. Beyond this, the one that was read or written longest
-ago is dropped; the next query for it reads it again. Without a limit, calls with a dead host each would fill the memory."""
 
 SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
 
@@ -91,7 +88,7 @@ class ConcurrencyLimiter:
         self._in_flight_by_origin: Counter[str] = Counter()
         self._in_flight = 0
         self._body_bytes_by_principal: Counter[Principal] = Counter()
-        self._origin_breakers: dict[str, CircuitBreaker] = {}
+        self._origin_breakers = KnownBreakers()
         self._rate_limiter: RateLimiter[WebhookId] = RateLimiter()
         self._waiting: dict[WebhookId, _WaitingWebhook] = {}
         self._waiting_by_origin: Counter[str] = Counter()
@@ -215,13 +212,9 @@ class ConcurrencyLimiter:
     def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker], *, now: datetime) -> None:
         """Replace the breakers of these origins, or `ReceiverKey.breaker_key`s, by those read from the store or written."""
         for key, breaker in breakers.items():
-            before = self._origin_breakers.pop(key, CLOSED_BREAKER)
-            if breaker != CLOSED_BREAKER:
-                self._origin_breakers[key] = breaker  # the last that is dropped
+            before = self._origin_breakers.replace(key, breaker)
             if breaker.openings or before.openings:
                 self.backlogs.follow_breaker(key, is_open=breaker.openings > 0, now=now)
-        while len(self._origin_breakers) > FAILED_ORIGINS_MAX:
-            del self._origin_breakers[next(iter(self._origin_breakers))]
 
     def has_failed_origin(self, key: str) -> bool:
         """Whether the origin, or the principal there, has failed and no attempt has had a response since."""
@@ -235,13 +228,12 @@ class ConcurrencyLimiter:
         key = ReceiverKey(webhook.principal, origin)
         if not self._is_probed(origin) and not self._is_probed(key.breaker_key):
             return 0, 0
-        failures = self._origin_breakers.get(key.breaker_key, CLOSED_BREAKER).failures
+        failures = self._origin_breakers.get(key.breaker_key).failures
         return failures, 0 if is_healthy(webhook) else 1 if webhook.failing_since is None else 2
 
     def _is_probed(self, key: str) -> bool:
         """Whether one attempt at a time goes there: the breaker is half-open, if it is not open."""
-        breaker = self._origin_breakers.get(key)
-        return breaker is not None and breaker.paused_until is not None
+        return self._origin_breakers.get(key).paused_until is not None
 
     def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
         key = ReceiverKey(webhook.principal, origin)
@@ -251,7 +243,7 @@ class ConcurrencyLimiter:
         if not self._origin_breakers:
             return False
         breakers = map(self._origin_breakers.get, (key.origin, key.breaker_key))
-        return any(breaker is not None and breaker.state(now) is CircuitState.OPEN for breaker in breakers)
+        return any(breaker.state(now) is CircuitState.OPEN for breaker in breakers)
 
     # -- webhooks with due deliveries and without permits --
 

@@ -22,6 +22,9 @@ READ_SECONDS_MAX: Final = 300.0
 """A resumed stream is closed and resumed again after this time, which doubles. A response between a server's replay
 and its live events is lost on that stream (SDK 2.3.0), and the next resume from the same position fetches it. That is why a
 resume never starts from a later position: the server may have sent an event id after the response."""
+SESSION_GONE_SECONDS: Final = 5.0
+"""A session counts as gone once the server has said so for this long: a proxy that restarts says 404 for a moment, too, and the
+tool runs on behind it."""
 
 
 class ResumableRequest:

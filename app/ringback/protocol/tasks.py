@@ -23,6 +23,8 @@ from ringback.protocol.errors import (
 )
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
+"""The key of `{taskId}` in messages of 2025-11-25 about a task."""
 DRAFT_TASK_META_KEY: Final = "modelcontextprotocol.io/task"
 """The key of `{taskId, status}` in an earlier draft of 2025-11-25 (SEP-1686). The client and the server of FastMCP 2.14 use
 it for the id of a task, in a CallToolResult, after `params.task` of 2025-11-25."""
@@ -31,6 +33,9 @@ TASK_ID_LENGTH_MAX: Final = 1024
 POLL_SECONDS_MIN: Final = 0.1
 POLL_SECONDS_MAX: Final = 60.0
 """The bounds of a server's own interval: shorter ones would flood it at ten thousand tasks, longer ones delay the result."""
+SHORTEST_POLL_RATIO: Final = 0.01
+"""The shortest interval divided by the time since polling began, up to `POLL_SECONDS_DEFAULT`. Fifty tasks whose server names a
+tenth of a second or less took a whole core for as long as they ran."""
 POLL_SECONDS_DEFAULT: Final = 2.0
 POLL_INTERVAL_RATIO: Final = 0.05
 """Poll interval divided by the time since polling began, for a server that names no interval: an end is noticed late by at
@@ -47,6 +52,7 @@ TASK_NOT_FOUND_CODES: Final = frozenset({-32602, -32601, -32021})
 (METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY)."""
 TASK_LOST_MESSAGE: Final = "The upstream no longer reports the task that it created. The tool may have done its work."
 _NOT_A_TASK: Final = "The upstream returned a response that is not a task."
+_OTHER_TASK: Final = "The upstream returned another task than the one that it was asked for."
 _UNUSABLE_ID: Final = "The upstream created a task without a usable taskId."
 
 
@@ -82,8 +88,11 @@ class EndedLegacyTask:
     """Completed or failed. Only tasks/result separates a failed task from an `isError` result."""
 
 
-def parse_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInput | CompletedTask | FailedTask | CancelledTask:
-    """Parse a DetailedTask of 2026-07-28, from tasks/get or a notification; raises `InvalidUpstreamResponse`."""
+def parse_task(
+    task: Mapping[str, Any], task_id: str
+) -> WorkingTask | TaskAwaitingInput | CompletedTask | FailedTask | CancelledTask:
+    """Parse the DetailedTask of this id (2026-07-28), from tasks/get or a notification; raises `InvalidUpstreamResponse`."""
+    _require_same_task(task, task_id)
     match task.get("status"):
         case "working":
             return WorkingTask(_get_status_message(task))
@@ -99,8 +108,11 @@ def parse_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInput | Com
             raise InvalidUpstreamResponse(_NOT_A_TASK)
 
 
-def parse_legacy_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInput | EndedLegacyTask | CancelledTask:
-    """Parse a Task of 2025-11-25, from tasks/get or tasks/cancel; raises `InvalidUpstreamResponse`."""
+def parse_legacy_task(
+    task: Mapping[str, Any], task_id: str
+) -> WorkingTask | TaskAwaitingInput | EndedLegacyTask | CancelledTask:
+    """Parse the Task of this id (2025-11-25), from tasks/get or tasks/cancel; raises `InvalidUpstreamResponse`."""
+    _require_same_task(task, task_id)
     match task.get("status"):
         case "working":
             return WorkingTask(_get_status_message(task))
@@ -112,6 +124,11 @@ def parse_legacy_task(task: Mapping[str, Any]) -> WorkingTask | TaskAwaitingInpu
             return CancelledTask()
         case _:
             raise InvalidUpstreamResponse(_NOT_A_TASK)
+
+
+def check_legacy_task_result(result: Mapping[str, Any], task_id: str) -> None:
+    """Raise `InvalidUpstreamResponse` if the response to tasks/result says that it is another task's."""
+    _require_same_task(_get_object(_get_object(result, "_meta"), RELATED_TASK_META_KEY), task_id)
 
 
 def find_created_task_id(result: Mapping[str, Any]) -> str | None:
@@ -188,11 +205,12 @@ class TaskPolling:
 
 
 def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:
-    """The pause before the next poll: the server's interval, else a share of the elapsed time."""
+    """The pause before the next poll: the server's interval within bounds, else a share of the elapsed time."""
     if not _is_number(milliseconds):
         return min(max(POLL_INTERVAL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
+    shortest = max(POLL_SECONDS_MIN, min(SHORTEST_POLL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT))
     # The bounds come before the division, which fails for an integer of 400 digits.
-    return min(max(milliseconds, POLL_SECONDS_MIN * 1000), POLL_SECONDS_MAX * 1000) / 1000
+    return min(max(milliseconds, shortest * 1000), POLL_SECONDS_MAX * 1000) / 1000
 
 
 def _is_number(value: Any) -> bool:
@@ -210,6 +228,12 @@ def _get_status_message(task: Mapping[str, Any]) -> str | None:
 def _get_object(container: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = container.get(key)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _require_same_task(named: Mapping[str, Any], task_id: str) -> None:
+    """A server that mixes tasks up must not end this one with another's result. One that names no task means this one."""
+    if named.get("taskId", task_id) != task_id:
+        raise InvalidUpstreamResponse(_OTHER_TASK)
 
 
 def _check_task_id(task_id: Any) -> str:

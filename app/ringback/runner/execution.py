@@ -24,7 +24,14 @@ from enum import Enum, auto
 from typing import Final
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, awaits_confirmation, overdue_completion
+from ringback.domain.call import (
+    MRTR_DRIVER,
+    UNREADABLE_MEMBER,
+    Call,
+    awaits_confirmation,
+    overdue_completion,
+    sends_arguments,
+)
 from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
@@ -61,9 +68,13 @@ CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
 CANCEL_TIMEOUT_SECONDS: Final = 6.0
 """The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
+_UNREADABLE: Final = "The call's arguments were sealed with a key that the service does not have."
 _UNREADABLE_COMPLETION: Final = failed_completion(
-    CallOutcome.REJECTED,
-    "The call's arguments were sealed with a key that the service does not have. Nothing was sent to the upstream.",
+    CallOutcome.REJECTED, f"{_UNREADABLE} Nothing was sent to the upstream."
+)
+_UNREADABLE_ROUND: Final = failed_completion(
+    CallOutcome.UNKNOWN,
+    f"{_UNREADABLE} So the answers were not sent to the upstream. The tool may have done part of its work.",
 )
 RECONNECT_RETRY_SECONDS: Final = 5.0
 """The pause between two attempts to reach the upstream of a call that has a handle."""
@@ -254,8 +265,8 @@ class CallExecution:
             if self._is_shutting_down():
                 return None
             await self._leased_call.read_arguments()
-            if UNREADABLE_MEMBER in self.call.meta and self.call.dispatched_at is None:
-                return _UNREADABLE_COMPLETION
+            if UNREADABLE_MEMBER in self.call.meta and sends_arguments(self.call):
+                return await self._end_unreadable()
             with self._admission.hold_work(self.call.principal):
                 await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
@@ -269,6 +280,12 @@ class CallExecution:
         finally:
             self._session = None
             await self._leased_call.end_run()
+
+    async def _end_unreadable(self) -> ExecutionEnd:
+        """Without its arguments the call cannot be sent here. A node that has their key sends it; the call ends if none has."""
+        if await self._leased_call.leave_to_others():
+            return None
+        return _UNREADABLE_COMPLETION if self.call.dispatched_at is None else _UNREADABLE_ROUND
 
     # -- stopping early --
 

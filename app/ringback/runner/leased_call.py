@@ -20,6 +20,7 @@ from ringback.domain.call import (
     CallStatus,
     Handle,
     Progress,
+    ServerFingerprint,
     awaits_confirmation,
     enter_phase,
     is_dispatched_by_lease,
@@ -56,7 +57,8 @@ log = logging.getLogger(__name__)
 SHOWN_WAIT_SECONDS_MIN: Final = 5.0
 """A shorter wait is over before its user looks, and each message is an event."""
 _TOO_MANY_REQUESTS: Final = "The upstream takes no more requests now (HTTP 429)."
-_SENT_AGAIN: Final = "The call is sent again."
+_SENT_AGAIN: Final = "The call was sent again."
+"""Stays true while the tool runs, and after its end: many tools report no progress."""
 _NOT_SENT_AGAIN: Final = "The upstream took no more requests (HTTP 429), and the call was not sent again."
 
 
@@ -105,11 +107,11 @@ class LeasedCall:
         self._dispatch_record = LeasedDispatchRecord(self)
         self.sent_round: Handle | None = None
         """The handle that `save_handle(None)` removed: a round of the call is sent that continues from it."""
-        self._server_fingerprint: str | None = None
+        self._server_fingerprint: ServerFingerprint | None = None
 
     # -- for drivers: `CallContext` --
 
-    def enter_server(self, fingerprint: str | None) -> None:
+    def enter_server(self, fingerprint: ServerFingerprint | None) -> None:
         self._server_fingerprint = fingerprint
 
     async def report_progress(self, progress: Progress) -> None:
@@ -229,6 +231,17 @@ class LeasedCall:
         if whole is None:
             raise LeaseLost
         self.call = replace(self.call, arguments=whole.arguments, meta=whole.meta)
+
+    async def leave_to_others(self) -> bool:
+        """Whether other nodes may have the key of the arguments. Then this one leases no call of the principal for a while.
+
+        Raises `StoreUnavailable`.
+        """
+        if not await self._store.read(lambda tx: tx.sealing_keys.lacks_any()):
+            return False
+        if self._permit is not None:
+            self._permit.leave_to_others()
+        return True
 
     async def was_cancelled(self) -> bool:
         """Whether the call has ended as cancelled; False while the store is unavailable."""

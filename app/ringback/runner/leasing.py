@@ -17,16 +17,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
 from ringback.post_commit import CallLeases, UnusedLeases
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.permits import CallPermit, Permits
 from ringback.waits import LocalWaiter
+
+LEFT_TO_OTHERS_SECONDS: Final = 60.0
+"""A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 
 HoldCall = Callable[[Call, float], HeldExecution]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
@@ -84,6 +89,8 @@ class CallLeasing:
         self._can_send_at_once = can_send_at_once
         self._hold_call = hold_call
         self._is_shared = is_shared
+        self._left_until: dict[tuple[str, Principal], float] = {}
+        """Principals whose calls of an upstream this node cannot read and others can, and until when it leases none of them."""
         self._possibly_queued: set[str] = set()
         """Upstreams whose queue may hold more calls than they had capacity for."""
         self._refusals: Counter[str] = Counter()
@@ -114,7 +121,13 @@ class CallLeasing:
 
     def make_permit(self, call: Call) -> CallPermit:
         """The permit of a call that is leased here."""
-        return CallPermit(self.permits, call, give_back=self.release_capacity, on_pause_end=self._wake_runner)
+        return CallPermit(
+            self.permits,
+            call,
+            give_back=self.release_capacity,
+            on_pause_end=self._wake_runner,
+            leave_to_others=partial(self._leave_to_others, call),
+        )
 
     def release_capacity(self, upstream: str) -> None:
         """Give back the permit of a call of this upstream that has ended or waits."""
@@ -149,7 +162,7 @@ class CallLeasing:
             token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
-            without=self.permits.list_held(upstream),
+            without=[*self.permits.list_held(upstream), *self._list_left(upstream)],
         )
         if len(leased) == free:
             self._possibly_queued.add(upstream)
@@ -250,6 +263,14 @@ class CallLeasing:
         tx.on_committing(held.begin)
         tx.on_commit(held.confirm)
         tx.on_rollback(held.cancel)
+
+    def _leave_to_others(self, call: Call) -> None:
+        self._left_until[call.upstream, call.principal] = self._clock.monotonic() + LEFT_TO_OTHERS_SECONDS
+
+    def _list_left(self, upstream: str) -> Sequence[Principal]:
+        now = self._clock.monotonic()
+        self._left_until = {key: until for key, until in self._left_until.items() if until > now}
+        return [principal for of_upstream, principal in self._left_until if of_upstream == upstream]
 
     def _note_refusal(self, upstream: str) -> None:
         self._refusals[upstream] += 1

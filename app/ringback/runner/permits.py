@@ -104,9 +104,19 @@ class CallPermit:
     """The permit of one running call."""
 
     def __init__(
-        self, permits: Permits, call: Call, *, give_back: Callable[[str], None], on_pause_end: Callable[[], None]
+        self,
+        permits: Permits,
+        call: Call,
+        *,
+        give_back: Callable[[str], None],
+        on_pause_end: Callable[[], None],
+        leave_to_others: Callable[[], None],
     ) -> None:
-        """`give_back` gives a permit of the upstream to another call."""
+        """`give_back` gives a permit of the upstream to another call.
+
+        `leave_to_others` keeps calls of the principal in the queue, for other nodes.
+        """
+        self.leave_to_others = leave_to_others
         self._permits = permits
         self._upstream = call.upstream
         self._principal = call.principal

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from mcp_types import METHOD_NOT_FOUND
 
-from ringback.domain.call import Handle
+from ringback.domain.call import Handle, ServerFingerprint
 from ringback.domain.errors import InvalidRequest, SignInRequired, Unavailable, UnknownUpstream
 from ringback.domain.principal import Principal
 from ringback.protocol.errors import LoginRequired, RequestFailed, UpstreamError
@@ -28,7 +28,7 @@ class TaskConnection(SessionSource, Protocol):
     """The connection on which a task is looked up."""
 
     @property
-    def server_fingerprint(self) -> str:
+    def server_fingerprint(self) -> ServerFingerprint:
         """Of the server that knows the task."""
         ...
 
@@ -42,7 +42,7 @@ class TaskConnections(Protocol):
         """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
         ...
 
-    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+    def list_shared_names(self, upstream: str, server_fingerprint: ServerFingerprint | None) -> Sequence[str]:
         """As in `services.calls.adoption.TaskLookup`."""
         ...
 
@@ -57,7 +57,7 @@ class UpstreamTaskLookup:
     def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections
 
-    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+    def list_shared_names(self, upstream: str, server_fingerprint: ServerFingerprint | None) -> Sequence[str]:
         return self._connections.list_shared_names(upstream, server_fingerprint)
 
     async def find_task(

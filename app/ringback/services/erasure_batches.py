@@ -14,6 +14,8 @@ from functools import partial
 from typing import Final
 
 from ringback.domain.call import Call
+from ringback.domain.call_completion import is_reported
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.call_rows import REMOVED_BYTES_MAX, make_tombstone
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind, erase_event
 from ringback.domain.event_rows import EventFilter
@@ -34,6 +36,10 @@ CANCEL_CALLS_MAX: Final = 50
 ERASE_CALLS_MAX: Final = 50
 """Calls, or webhooks, that one transaction erases: each has rows in several tables, a fifth of a millisecond together (measured
 on SQLite, for a call with a result, an event and a delivery)."""
+_UNREPORTABLE_COMPLETION: Final = failed_completion(
+    CallOutcome.UNKNOWN,
+    "The principal of this call is erased, so its server cannot report the end. The tool may have done its work.",
+)
 
 Step = Callable[[Transaction, Erasure, int], Awaitable[Erasure | None]]
 """Erases up to so many rows of one kind, and returns the erasure after it; None if nothing was left to erase."""
@@ -54,7 +60,7 @@ async def _erase_rows(tx: Transaction, recorder: Recorder, erasure: Erasure, row
     if erasure.kind is ErasureKind.PRINCIPAL and await erase_identity(tx, erasure, rows):
         return erasure  # its keys are first, so that they start no other calls
     if open_calls := await _list_open_calls(tx, erasure, limit=min(rows, CANCEL_CALLS_MAX)):
-        return await _wait_for_calls(tx, recorder, erasure, open_calls)
+        return await _end_calls(tx, recorder, erasure, open_calls)
     return await _run_first_step(tx, replace(erasure, is_waiting=False), rows)
 
 
@@ -67,11 +73,20 @@ async def _list_open_calls(tx: Transaction, erasure: Erasure, *, limit: int) -> 
     return [call for call in await tx.calls.get_many(ids) if not call.is_final] if ids else []
 
 
-async def _wait_for_calls(tx: Transaction, recorder: Recorder, erasure: Erasure, calls: list[Call]) -> Erasure:
+async def _end_calls(tx: Transaction, recorder: Recorder, erasure: Erasure, calls: list[Call]) -> Erasure:
+    """Cancel the calls, and wait once nothing is left to cancel.
+
+    Those that a reporter runs end at once with their principal: its key is gone, so it cannot report their end.
+    """
+    is_waiting = True
     for call in calls:
-        if erasure.cancels and not call.cancel_requested:
+        if erasure.kind is ErasureKind.PRINCIPAL and is_reported(call):
+            await recorder.finish_call(tx, call, _UNREPORTABLE_COMPLETION, lease_token=None)
+            is_waiting = False
+        elif erasure.cancels and not call.cancel_requested:
             await cancel_open_call(tx, recorder, call)
-    return replace(erasure, is_waiting=True)
+            is_waiting = False
+    return replace(erasure, is_waiting=is_waiting)
 
 
 async def _run_first_step(tx: Transaction, erasure: Erasure, rows: int) -> Erasure:

@@ -71,7 +71,11 @@ class Erasures:
         Raises `Forbidden` for a key that is limited to upstreams: other keys of the principal may have added calls.
         """
         caller.require_scope(Scope.CALLS)
-        _require_all_upstreams(caller, "a session's calls may belong")
+        _require_all_upstreams(
+            caller,
+            "a session's calls may belong",
+            "Or erase the calls at your upstreams one by one: DELETE /v1/calls/{id}",
+        )
         _require_name(client_session_id, LABEL_LENGTH_MAX, "client_session_id")
 
         async def request(tx: Transaction) -> Erasure:
@@ -207,9 +211,12 @@ async def _is_expired_only(tx: Transaction, principal: Principal, call_id: str) 
     return tombstone is not None and not tombstone.erased
 
 
-def _require_all_upstreams(caller: Caller, what: str) -> None:
+def _require_all_upstreams(caller: Caller, what: str, alternative: str = "") -> None:
     if caller.upstreams is not None:
-        raise Forbidden(f"Your key may use only some upstreams, and {what} to all of them.")
+        raise Forbidden(
+            f"Your key may use only some upstreams, and {what} to all of them. Use a key that is limited to no upstream. "
+            f"{alternative}".rstrip()
+        )
 
 
 def _require_name(name: str, length_max: int, what: str) -> None:

@@ -21,12 +21,13 @@ from typing import Any, Final, Protocol
 from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX
 from ringback.domain.clock import seconds
-from ringback.domain.errors import InvalidRequest, QuotaExceeded
+from ringback.domain.errors import InvalidRequest, QuotaExceeded, Unavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SUBSCRIPTIONS_MAX, McpSession, McpSessionId, SessionState
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.domain.signals import mcp_session_topic
+from ringback.services.access.api_keys import require_held_key
 
 SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
 """Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
@@ -76,12 +77,13 @@ class McpSessions:
 
         A second `initialize` of a session leaves its log level and subscriptions as they are: in this process they go on, too.
         Return the sessions of this principal that were ended, so that this one fits into the quota. Raises `QuotaExceeded` if
-        all are in use.
+        all are in use, and `Unauthenticated` if the caller's key was deleted meanwhile.
         """
         new_state = SessionState(initialize=initialize)
         _require_size(new_state, "The params of initialize are")
 
         async def insert(tx: Transaction) -> Collection[str]:
+            await require_held_key(tx, caller)
             ended: Collection[McpSessionId] = ()
             state = new_state
             if (session := await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())) is None:
@@ -107,10 +109,22 @@ class McpSessions:
         return await self._store.write_for(caller.principal, insert)
 
     async def find_session(self, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
-        """The session; None if it is unknown, has ended, or belongs to another caller or endpoint."""
+        """The session; None if it is unknown, has ended, or belongs to another caller or endpoint.
+
+        Raises `Unavailable` if this node cannot read it and others can.
+        """
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             return None
-        return await self._store.read(lambda tx: _find_own_session(tx, caller, session_id, endpoint))
+
+        async def find(tx: Transaction) -> McpSession | None:
+            session = await _find_own_session(tx, caller, session_id, endpoint)
+            if session is None and await _is_left_to_others(tx, caller, session_id, endpoint):
+                raise Unavailable(
+                    "This node lacks a key of other nodes, and one of them knows your session. Send the request again."
+                )
+            return session
+
+        return await self._store.read(find)
 
     async def end_session(self, caller: Caller, session_id: str, endpoint: str) -> bool:
         """End the session for good; False if the caller does not own it."""
@@ -204,6 +218,14 @@ async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, en
     if session is None or (session.principal, session.upstreams) != (caller.principal, caller.upstreams):
         return None
     return session if session.endpoint == endpoint else None
+
+
+async def _is_left_to_others(tx: Transaction, caller: Caller, session_id: str, endpoint: str) -> bool:
+    """Whether the caller has this session, sealed with a key that this node lacks."""
+    if not await tx.sealing_keys.lacks_any():
+        return False
+    limit = SESSIONS_PER_PRINCIPAL_MAX + 1
+    return session_id in await tx.mcp_sessions.list_expiries(caller.principal, endpoint, now=tx.now(), limit=limit)
 
 
 async def _delete_session(tx: Transaction, session_id: McpSessionId) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.audit import AuditEntry
-from ringback.domain.call import Call, Handle, InputRequest, Progress
+from ringback.domain.call import Call, Handle, InputRequest, Progress, ServerFingerprint
 from ringback.domain.call_resumes import CallResume
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.callback_headers import CallbackHeaders
@@ -107,14 +107,16 @@ def _make_call_codec(
 
 
 def _encode_handle(handle: Handle) -> list[Any]:
-    """The fingerprint is left out if there is none: older versions stored, and still read, the first two elements."""
-    fingerprint = [] if handle.server_fingerprint is None else [handle.server_fingerprint]
+    """What is None is left out at the end: older versions stored, and still read, the first two or three elements."""
+    fingerprint = [each for each in handle.server_fingerprint or () if each is not None]
     return [handle.driver, handle.data, *fingerprint]
 
 
 def _decode_handle(elements: Sequence[Any]) -> Handle:
     driver, data, *fingerprint = elements
-    return Handle(driver=driver, data=data, server_fingerprint=fingerprint[0] if fingerprint else None)
+    return Handle(
+        driver=driver, data=data, server_fingerprint=ServerFingerprint(*fingerprint[:2]) if fingerprint else None
+    )
 
 
 def _make_login_codec(types: ColumnTypes) -> RowCodec[UpstreamLogin]:

@@ -8,6 +8,7 @@ import anyio
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import LOG_LEVEL_META_KEY
 
+from ringback.domain.call import ServerFingerprint
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokenReplaced
@@ -92,7 +93,7 @@ class CallSession:
         self._session = session
         self._is_dedicated = is_dedicated
         self._owner = owner
-        self.server_fingerprint: str | None = None
+        self.server_fingerprint: ServerFingerprint | None = None
         """None if the session serves no call."""
         self.log_messages: CallLogMessages | None = None
         """Forwards log messages; None if the session serves no call."""

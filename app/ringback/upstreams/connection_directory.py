@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from ringback.domain.call import ServerFingerprint
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import ToolConfig, UpstreamInfo
@@ -47,15 +48,21 @@ class ConnectionDirectory:
         """The owner of the connection that this principal uses."""
         return principal if upstream in self.owned else SHARED_OWNER
 
-    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+    def list_shared_names(self, upstream: str, server_fingerprint: ServerFingerprint | None) -> Sequence[str]:
         """The upstream and all other names of the server at which principals share credentials, in alphabetical order.
 
         Empty if each principal has credentials of its own at the upstream.
         """
         if upstream in self.owned:
             return []
-        others = (name for name, each in self.shared.items() if each.server_fingerprint == server_fingerprint)
-        return sorted({upstream, *others})
+        names = {upstream}
+        known = [] if server_fingerprint is None else [server_fingerprint]
+        for fingerprint in known:  # grows: one name may have the address of the server, and another one its id
+            for name, each in self.shared.items():
+                if name not in names and each.server_fingerprint.is_same_server(fingerprint):
+                    names.add(name)
+                    known.append(each.server_fingerprint)
+        return sorted(names)
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         """The defaults if there is no such upstream."""

@@ -36,7 +36,6 @@ TASKS_MAX: Final = 1024
 """Tasks remembered for one session; four times the calls of an HTTP upstream. A task is forgotten when it ends."""
 ABANDONED_REQUESTS_MAX: Final = 1024
 """Abandoned requests of one session that may still get a response; with more, the oldest never counts as ended."""
-RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 _TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _FINAL_TASK_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 _UNCERTAIN: Final = (

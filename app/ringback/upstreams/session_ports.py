@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 from mcp.shared.dispatcher import ProgressFnT
 
+from ringback.domain.call import ServerFingerprint
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
 
@@ -87,7 +88,7 @@ class CallSessionPort(Protocol):
     def protocol(self) -> NegotiatedProtocol: ...
 
     @property
-    def server_fingerprint(self) -> str | None:
+    def server_fingerprint(self) -> ServerFingerprint | None:
         """Of the server that the requests go to; handles that are saved in this session belong to it."""
         ...
 

@@ -314,6 +314,16 @@ async def test_a_listener_runs_no_command_while_one_of_a_killed_listener_still_s
     assert ledger.read_text(encoding="utf-8").split() == ["begun", "ended", "begun"]
 
 
+async def test_a_listener_says_at_its_start_that_its_command_is_not_found(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--session", "none", "--state", "state.db", "--exec", "no-such-program-7 --now", "--url", url)
+    async with ringback(*listen, folder=tmp_path) as listener:
+        warning = await listener.wait_for_output(listener.err, r"^Warning: .*")
+        await listener.wait_for_output(listener.err, r"^Listening for events")
+        assert await listener.interrupt() == 0
+
+    assert "the shell finds no program 'no-such-program-7' for --exec" in warning[0]
+
+
 async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -> None:
     command = ("dev", "--port", "0", "--", sys.executable, "-m", "ringback.cli.demo_upstream")
     async with ringback(*command, folder=tmp_path) as dev:
@@ -328,6 +338,15 @@ async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -
     assert (mcp_url, tools[1]) == (listen[1], "count_primes")
     assert ended[:2] == (0, "25\n")
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing blocks
+
+
+async def test_what_a_wrapped_server_writes_to_stderr_is_shown_while_it_starts(tmp_path: Path) -> None:
+    """A launcher may download it for a minute, and a server may wait for a token without end."""
+    (tmp_path / "waiting.py").write_text(
+        "import sys\nprint('looking for the token', file=sys.stderr, flush=True)\nsys.stdin.read()\n", encoding="utf-8"
+    )
+    async with ringback("dev", "--port", "0", "--", sys.executable, "waiting.py", folder=tmp_path) as dev:
+        await dev.wait_for_output(dev.err, r"^  \| looking for the token$")
 
 
 async def test_a_wrapped_server_that_fails_ends_the_command_with_its_last_words(tmp_path: Path) -> None:

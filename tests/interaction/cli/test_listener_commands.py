@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.cli.durable_listener import command_guard
-from ringback.cli.durable_listener.commands import CommandHandler
+from ringback.cli.durable_listener.commands import CommandHandler, find_missing_program
 from ringback.cli.durable_listener.handlers import Failed, Handled, ReceivedCallback
 from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.receiver import Callback, parse
@@ -184,3 +184,23 @@ async def test_a_listener_waits_for_the_guard_of_the_earlier_one_and_says_so(tmp
 
     assert is_waiting
     assert "Waiting for a command of the earlier listener" in reports[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("no-such-program-7 --now", "no-such-program-7"),
+        (" ./wake.sh; true", "./wake.sh"),
+        ("no-such-program-7", "no-such-program-7"),
+        ("cat > body.json", None),
+        ("cd .. && ./wake.sh", None),
+        ("if true; then true; fi", None),
+        ("NAME=value no-such-program-7", None),
+        ("wake() { true; }; wake", None),
+        ("$WAKE", None),
+        ("(true)", None),
+        ("", None),
+    ],
+)
+async def test_a_program_that_the_shell_does_not_find_is_named(command: str, missing: str | None) -> None:
+    assert await find_missing_program(command, os.environ) == missing

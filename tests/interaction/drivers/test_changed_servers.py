@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, Handle
+from ringback.domain.call import Call, Handle, ServerFingerprint
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
@@ -178,7 +179,7 @@ async def test_a_cancellation_is_not_sent_to_another_server(engine: Engine) -> N
 async def test_a_call_past_its_deadline_cancels_nothing_at_another_server(engine: Engine) -> None:
     new = TaskUpstream()
     new.tasks["task-1"] = UpstreamTask("task-1", new)
-    call = make_dispatched(engine, server_fingerprint="http:of-another-server", deadline_in=-1.0)
+    call = make_dispatched(engine, server_fingerprint=ServerFingerprint("http:of-another-server"), deadline_in=-1.0)
     await engine.insert_calls(call)
 
     async with serving(new.app()) as server:
@@ -187,7 +188,9 @@ async def test_a_call_past_its_deadline_cancels_nothing_at_another_server(engine
     assert (ended.outcome, new.requests) == (CallOutcome.TIMED_OUT, [])
 
 
-def make_dispatched(engine: Engine, *, server_fingerprint: str | None, deadline_in: float = 3600.0) -> Call:
+def make_dispatched(
+    engine: Engine, *, server_fingerprint: ServerFingerprint | None, deadline_in: float = 3600.0
+) -> Call:
     """A call that another process has begun."""
     handle = Handle(driver="task", data={"task_id": "task-1"}, server_fingerprint=server_fingerprint)
     now = engine.clock.now()
@@ -219,3 +222,44 @@ async def test_a_url_that_is_written_another_way_is_the_same_server(engine: Engi
             ended = await run_until_end(engine, make_http_config(url), call)
 
     assert ended.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_on"),
+    [
+        pytest.param(("here", "billing-1"), ("there", "billing-1"), True, id="moved"),
+        pytest.param(("here", None), ("here", "billing-1"), True, id="gets an id"),
+        pytest.param(("here", "billing-1"), ("here", None), True, id="taken over by a node whose entry has no id yet"),
+        pytest.param(("here", "billing-1"), ("here", "billing-2"), False, id="another id"),
+        pytest.param(("here", None), ("there", "billing-1"), False, id="moved in the step that gives it an id"),
+        pytest.param(("here", "billing-1"), ("there", None), False, id="moved in the step that takes its id away"),
+    ],
+)
+async def test_a_call_goes_on_at_a_server_that_has_moved_if_the_operator_says_that_it_is_the_same(
+    engine: Engine, before: tuple[str, str | None], after: tuple[str, str | None], *, goes_on: bool
+) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm")
+
+    async with serving_two(stage.app(), stage.app()) as (here, there):
+
+        def make_config(place: str, server_id: str | None) -> UpstreamConfig:
+            url = {"here": here, "there": there}[place].url
+            return replace(make_http_config(url), server_id=server_id)
+
+        await run_until_handle(engine, make_config(*before), call, wait_for_input_request)
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        ended = await run_until_end(engine, make_config(*after), call)
+
+    assert ended.outcome is (CallOutcome.RESULT if goes_on else CallOutcome.UNKNOWN)
+    assert stage.count_requests("tools/call") == (2 if goes_on else 1)
+
+
+async def test_a_call_of_a_server_with_another_id_says_what_has_changed(engine: Engine) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "work")
+
+    async with serving(stage.app()) as server:
+        config = replace(make_http_config(server.url), server_id="billing-1")
+        await run_until_handle(engine, config, call, wait_for_handle)
+        ended = await run_until_end(engine, replace(config, server_id="billing-2"), call)
+
+    assert read_message(ended) == CHANGED.replace("its URL has changed", "its server_id has changed")

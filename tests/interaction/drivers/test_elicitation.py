@@ -11,6 +11,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
+from ringback.domain import inputs
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX
@@ -30,7 +31,7 @@ from tests.support.calls import (
     wait_for_input_request,
 )
 from tests.support.engine import Engine
-from tests.support.upstreams import make_http_config, make_python_config, open_upstreams, serving
+from tests.support.upstreams import make_http_config, make_legacy_app, make_python_config, open_upstreams, serving
 
 STDIO_SERVER: Final = Path(__file__).parents[2] / "support" / "asking_stdio_upstream.py"
 STDIO: Final = make_python_config(str(STDIO_SERVER))
@@ -300,6 +301,29 @@ async def test_the_error_of_a_tool_that_asks_as_another_era_does_says_what_an_op
         in ended.error["message"]
     )
     assert '"protocol": "legacy"' in ended.error["message"]
+
+
+async def test_a_question_of_a_tool_that_asks_without_end_is_refused(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "INPUT_ROUNDS_MAX", 1)
+    server = MCPServer[Any]("asking", log_level="ERROR")
+
+    @server.tool()
+    async def insist(context: Context[Any]) -> str:  # pyright: ignore[reportUnusedFunction] - the server calls it
+        await context.elicit("Which one?", Choice)
+        await context.elicit("Are you sure?", Choice)
+        return "chosen"
+
+    call = make_call_to(engine, "insist")
+    await engine.insert_calls(call)
+    async with running_with_app(engine, make_legacy_app(server.streamable_http_app())):
+        await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": {"action": "decline"}})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
+    assert "asked for input more than 1 times" in (ended.error or {})["message"]
 
 
 async def test_a_tool_error_of_fastmcp_about_the_era_is_followed_by_what_an_operator_can_do(engine: Engine) -> None:

@@ -1,6 +1,8 @@
 """Calls that an upstream of 2025-11-25 runs as tasks, which the client asks for and finds again by session and id."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from mcp import MCPError
@@ -24,7 +26,7 @@ from tests.support.calls import (
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
 from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream
-from tests.support.upstreams import make_http_config, serving
+from tests.support.upstreams import Context, make_http_config, serving
 
 ERROR = MCPError(-32042, "not today", {"retry": False})
 
@@ -98,6 +100,45 @@ async def test_a_task_ends_as_its_upstream_says(
     assert ended.outcome is outcome
     if error is not None:
         assert ended.error == {"code": -32042, "message": "not today", "data": {"retry": False}}
+
+
+class ConfusedUpstream(LegacyUpstream):
+    """Answers requests about a task with another client's task, until it is `cleared`."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.cleared = False
+        self.confusions = 0
+        self._method = method
+
+    async def _tasks(self, ctx: Context, call_next: Callable[[Context], Awaitable[Any]]) -> Any:
+        response = await super()._tasks(ctx, call_next)
+        if self.cleared or ctx.method != self._method:
+            return response
+        self.confusions += 1
+        self._moved.set()
+        if ctx.method == "tasks/get":
+            return {**response, "taskId": "theirs", "status": "cancelled"}
+        related = {"io.modelcontextprotocol/related-task": {"taskId": "theirs"}}
+        return {"content": [{"type": "text", "text": "theirs"}], "_meta": related}
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/result"])
+async def test_a_request_that_is_answered_with_another_task_is_sent_again(engine: Engine, method: str) -> None:
+    stage, call = ConfusedUpstream(method), make_call_to(engine, "long")
+    await engine.insert_calls(call)
+
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        (await stage.wait_for_task()).end_task()
+        await stage.wait_until(lambda: stage.confusions >= 3)
+        between = await engine.read_call(call)
+        stage.cleared = True
+        (ended,) = await engine.wait_until_final(call)
+
+    assert between.status is CallStatus.WORKING
+    assert ended.outcome is CallOutcome.RESULT
+    assert await engine.read_result(call) == b'{"content":[{"type":"text","text":"done"}]}'
 
 
 async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> None:

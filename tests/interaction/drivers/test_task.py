@@ -2,6 +2,7 @@
 
 import pytest
 
+from ringback.domain import inputs
 from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
@@ -19,7 +20,7 @@ from tests.support.calls import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.task_upstream import ACCEPTED_ANSWER, TASKS_EXTENSION, TaskUpstream, UpstreamTask
+from tests.support.task_upstream import ACCEPTED_ANSWER, TASKS_EXTENSION, TaskUpstream, UpstreamTask, text_result
 from tests.support.upstreams import make_http_config, open_upstreams, serving, wait_for_state
 
 
@@ -98,6 +99,25 @@ async def test_a_call_never_ends_with_the_result_of_another_task(engine: Engine)
             assert ended.handle is not None
             text = f"the result of {ended.handle.data['task_id']}".encode()
             assert text in (await engine.read_result(ended) or b"")
+
+
+@pytest.mark.requirement("R33")
+async def test_a_poll_that_is_answered_with_another_task_is_sent_again(engine: Engine) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
+
+    async with running_with_app(engine, stage.app()):
+        task = await stage.wait_for_task(1)
+        task.set_state(taskId="task-of-another-client", status="completed", result=text_result("theirs"))
+        polls = stage.count_requests("tasks/get")
+        await stage.wait_until(lambda: stage.count_requests("tasks/get") >= polls + 3)
+        between = await engine.read_call(call)
+        task.complete_task("ours")
+        (ended,) = await engine.wait_until_final(call)
+
+    assert between.status is CallStatus.WORKING
+    assert ended.outcome is CallOutcome.RESULT
+    assert b"ours" in (await engine.read_result(call) or b"")
 
 
 @pytest.mark.requirement("R33")
@@ -244,6 +264,25 @@ async def test_an_input_request_that_the_upstream_withdraws_is_removed(engine: E
 
     assert back.input_requests == {}
     assert (late.accepted, late.ignored) == ([], ["r1.1"])
+
+
+@pytest.mark.requirement("R32")
+async def test_a_task_that_asks_without_end_is_cancelled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may ask another question at every poll, and each is an event with its callbacks."""
+    monkeypatch.setattr(inputs, "INPUT_ROUNDS_MAX", 2)
+    stage, call = TaskUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
+
+    async with running_with_app(engine, stage.app()):
+        task = await stage.wait_for_task(1)
+        for number in (1, 2):
+            task.request_input(f"question {number}")
+            await wait_for_call(engine, call, lambda found, key=f"r{number}.1": key in found.input_requests)
+        task.request_input("question 3")
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, task.cancels) == (CallOutcome.UPSTREAM_ERROR, 1)
+    assert "asked for input more than 2 times" in (ended.error or {})["message"]
 
 
 @pytest.mark.requirement("R32")

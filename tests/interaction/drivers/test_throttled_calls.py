@@ -275,7 +275,7 @@ async def test_a_call_that_another_process_sends_does_not_go_on_to_say_when_it_i
     assert waiting.progress is not None
     assert "is sent again at" in (waiting.progress.message or "")
     assert sent.progress is not None
-    assert sent.progress.message == "The call is sent again."
+    assert sent.progress.message == "The call was sent again."
 
 
 async def test_a_call_that_ends_while_it_waits_after_its_refusal_does_not_say_that_it_is_sent_again(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.client.durable import DurableCaller, McpTarget, SQLiteRequestState
+from ringback.client.durable import CallNotStarted, DurableCaller, McpTarget, SQLiteRequestState
 from ringback.client.durable.clock import SystemDurableClock
 from ringback.client.durable.local_call import LEASE_SECONDS
 from tests.support.legacy_upstream import LegacyUpstream
@@ -108,3 +108,28 @@ async def test_a_start_that_fails_after_its_lease_ended_does_not_end_the_call_of
         (await upstream.wait_for_task()).end_task()
         assert await other.join_call_tool(handle) is not None
     assert upstream.effects == ["long"]
+
+
+@pytest.mark.parametrize("tool", ["work", "long"], ids=["stream", "task"])
+async def test_a_process_that_was_away_sends_nothing_after_another_one_has_said_that_the_tool_has_not_run(
+    server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path, tool: str
+) -> None:
+    """The other one's user requests the call again, with another key: the tool would run twice."""
+    clock, state = MovableClock(), SQLiteRequestState(tmp_path / "calls.db")
+    async with (
+        DurableCaller(McpTarget(server.url, headers=AWAY), state=state, clock=clock) as sleeping,
+        DurableCaller(server.url, state=state, clock=clock) as other,
+    ):
+        requesting = asyncio.create_task(
+            sleeping.request_call_tool(tool, idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
+        )
+        await away.has_begun.wait()
+        clock.ahead_seconds = LEASE_SECONDS + 1
+        (found,) = await other.list_calls()
+        with pytest.raises(CallNotStarted, match="has not run"):
+            await other.join_call_tool(found.handle)
+        away.is_back.set()
+
+        with pytest.raises(CallNotStarted):
+            await requesting
+    assert upstream.effects == []

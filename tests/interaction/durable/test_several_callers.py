@@ -48,6 +48,20 @@ class SharedMemory(MemoryRequestState):
         return await super().write(state, replaces=replaces)
 
 
+class RepeatingMemory(MemoryRequestState):
+    """Repeats the writes with these numbers, as a client of Redis does whose connection broke before the response."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self._numbers = numbers
+        self._writes = 0
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        self._writes += 1
+        written = await super().write(state, replaces=replaces)
+        return await super().write(state, replaces=replaces) if self._writes in self._numbers else written
+
+
 @pytest.fixture
 def upstream() -> TaskUpstream:
     return TaskUpstream()
@@ -78,6 +92,19 @@ async def test_a_request_whose_process_died_before_it_sent_it_has_not_run_and_ma
             await other.join_call_tool(found.handle)
         handle = await other.request_call_tool("work", idempotency_key="k1", start_timeout_seconds=WAIT_SECONDS)
         assert (handle.id, handle.kind) == (found.handle.id, "task")
+    assert upstream.side_effects == ["work"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+async def test_a_call_is_sent_also_if_the_state_does_not_recognise_its_own_repeated_write(
+    server: HttpServer, upstream: TaskUpstream, number: int
+) -> None:
+    async with DurableCaller(server.url, state=RepeatingMemory(number)) as caller:
+        handle = await caller.request_call_tool("work", start_timeout_seconds=WAIT_SECONDS)
+
+        assert handle.kind == "task"
+        upstream.tasks[next(iter(upstream.tasks))].complete_task("done")
+        assert await caller.join_call_tool(handle) == text_result("done")
     assert upstream.side_effects == ["work"]
 
 

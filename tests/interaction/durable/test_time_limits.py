@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ringback.client.durable import CallFailed
+from ringback.client.durable import CallFailed, InputRequired
+from ringback.client.durable.clock import SystemDurableClock
 from tests.support.durable_calls import TIME_LIMIT_SECONDS, DeadlineClock, calling, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
@@ -52,6 +53,35 @@ async def test_a_legacy_call_whose_time_is_over_is_cancelled(tmp_path: Path, too
 
     assert failed.value.outcome == "timed_out"
     assert tool == "work" or upstream.tasks["task-1"].status == "cancelled"
+
+
+class LateClock(SystemDurableClock):
+    """The system's clock, set forward by the test."""
+
+    ahead_seconds = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_seconds
+
+
+@pytest.mark.parametrize("tool", ["confirm", "work"])
+async def test_a_question_of_a_call_whose_time_is_over_is_not_raised_again(tmp_path: Path, tool: str) -> None:
+    """No process follows the call while it waits. Each join asked a person, and the answer was never sent."""
+    upstream, clock = TaskUpstream(), LateClock()
+    async with calling(upstream.app(), tmp_path, clock=clock) as (_, make_caller):
+        handle = await request_call(make_caller(), tool, accepts_input=True, timeout_seconds=TIME_LIMIT_SECONDS)
+        if tool == "work":
+            upstream.tasks["task-1"].request_input("sure")
+        with pytest.raises(InputRequired):
+            await make_caller().join_call_tool(handle)
+
+        clock.ahead_seconds = TIME_LIMIT_SECONDS
+        with pytest.raises(CallFailed, match="timeout_seconds passed") as failed:
+            await make_caller().join_call_tool(handle)
+        (snapshot,) = await make_caller().list_calls()
+
+    assert (failed.value.outcome, snapshot.status, snapshot.input_requests) == ("timed_out", "failed", {})
+    assert upstream.count_requests("tasks/cancel") == (1 if tool == "work" else 0)
 
 
 async def test_a_call_that_ends_in_time_keeps_its_result(tmp_path: Path) -> None:

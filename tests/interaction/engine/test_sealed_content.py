@@ -3,12 +3,14 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from ringback.domain.call import UNREADABLE_MEMBER, Call
+from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, Handle
 from ringback.domain.call_outcome import CallOutcome, completion_from_result
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import SystemClock
@@ -39,7 +41,11 @@ async def store_with(folder: Path, *names: str, seals_content: bool) -> AsyncGen
 
 
 def make_private_call() -> Call:
-    return make_call(arguments={"repo_path": PRIVATE, "text": "\x00"}, meta={"trace": PRIVATE})
+    return make_call(
+        arguments={"repo_path": PRIVATE, "text": "\x00"},
+        meta={"trace": PRIVATE},
+        deadline_at=SystemClock().now() + timedelta(days=1),
+    )
 
 
 async def finish_call(store: Store, call: Call) -> None:
@@ -114,4 +120,27 @@ async def test_a_call_whose_arguments_cannot_be_read_is_never_sent(tmp_path: Pat
             (ended,) = await engine.wait_until_final(call)
 
         assert ended.outcome is CallOutcome.REJECTED
+        assert "sealed with a key" in (ended.error or {})["message"]
+        assert upstreams.called == []
+
+
+async def test_an_answered_call_whose_arguments_cannot_be_read_is_not_sent_without_them(tmp_path: Path) -> None:
+    """The next round repeats the arguments: without them the tool would run with none."""
+    answered = replace(
+        make_private_call(),
+        handle=Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1}),
+        dispatched_at=SystemClock().now(),
+        runs=1,
+    )
+    upstreams = ScriptedUpstreams()
+    async with store_with(tmp_path, "a", seals_content=True) as store:
+        await store.write(lambda tx: tx.calls.insert(answered))
+    async with store_with(tmp_path, "b", seals_content=True) as store:
+        engine = Engine(store, SystemClock())
+
+        async with engine.running_runner(upstreams):
+            (ended,) = await engine.wait_until_final(answered)
+
+        assert ended.outcome is CallOutcome.UNKNOWN
+        assert "sealed with a key" in (ended.error or {})["message"]
         assert upstreams.called == []

@@ -96,6 +96,28 @@ async def test_a_question_whose_answer_is_refused_is_sent_again(
         await accept_question(harness, session, frames, task)
 
 
+async def test_a_question_that_is_sent_again_says_why_its_last_answer_was_refused(
+    harness: TasksHarness, session: LegacyClientSession
+) -> None:
+    task_id, task = await harness.start_task_in_session(session)
+    task.request_input("sure")
+    messages: list[str] = []
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        for answer in (UNFIT_ANSWER, UNFIT_ANSWER, ACCEPTED_ANSWER):
+            question = await frames.read_message("elicitation/create")
+            messages.append(question["params"]["message"])
+            await session.send_response(question, answer)
+        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        task.complete_task("thanks")
+        await frames.read_response()
+
+    first, *again = messages
+    assert first == QUESTION["params"]["message"]
+    assert again[0] == again[1]
+    assert again[0].startswith(f"{first}\n\nThe last answer was refused: The answer does not match the requestedSchema")
+    assert "/content/sure" in again[0]
+
+
 async def test_a_question_is_sent_three_times_at_most(
     harness: TasksHarness, session: LegacyClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -298,6 +298,21 @@ async def test_the_subscriptions_of_a_session_are_limited(
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
 
 
+async def test_the_subscriptions_of_all_sessions_of_a_principal_are_limited(
+    harness: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_notifications, "PRINCIPAL_PUBLISHERS_MAX", 3)  # one of each session is for lists
+    first, _ = await harness.start_task()
+    second, _ = await harness.start_task()
+    async with harness.open_legacy_session() as other, harness.open_legacy_session("bob", upstream="notes") as bobs:
+        await other.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})
+        with pytest.raises(JsonRpcErrorResponse, match="your sessions together"):
+            await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
+        await bobs.request("resources/subscribe", {"uri": NOTE_URI})
+        await other.request("resources/unsubscribe", {"uri": f"ringback://calls/{first}"})
+        await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
+
+
 async def test_a_session_gets_list_change_notifications(harness: TasksHarness) -> None:
     async with harness.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
         await session.request("ping", {})  # earlier notifications of the session have arrived by then

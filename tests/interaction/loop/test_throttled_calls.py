@@ -69,4 +69,4 @@ async def test_a_call_that_has_waited_does_not_go_on_to_say_so(tmp_path: Path, m
         ended = await wait_until_ended(alice, (await alice.start_call("stage", "echo", {})).call)
 
     assert ended.progress is not None
-    assert (ended.outcome, ended.progress.message) == ("result", "The call is sent again.")
+    assert (ended.outcome, ended.progress.message) == ("result", "The call was sent again.")

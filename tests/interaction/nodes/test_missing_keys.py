@@ -1,14 +1,19 @@
 """A node that does not have a key of the others leaves what it cannot read to them, and its readiness says so."""
 
+import logging
 import os
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Final
 
 import httpx
 import pytest
 
+from ringback.domain.call import MRTR_DRIVER, Handle
+from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
@@ -20,7 +25,9 @@ from tests.interaction.nodes.conftest import Site
 from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine, wait_until
+from tests.support.engine import Engine, ScriptedUpstreams, wait_until
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import legacy_session
 from tests.support.nodes import SECRET_KEYS
 from tests.support.postgres_databases import empty_database
 
@@ -30,9 +37,11 @@ KEYS: Final = {name: name[:1].encode() * KEY_BYTES for name in ("old", "new")}
 
 
 @asynccontextmanager
-async def node_with(url: str, clock: FakeClock, *names: str) -> AsyncGenerator[Engine]:
+async def node_with(url: str, clock: Clock, *names: str, seals_content: bool = False) -> AsyncGenerator[Engine]:
     """A node that has started with these keys, newest first."""
-    sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
+    sealer = AesGcmSealer(
+        {name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom, seals_content=seals_content
+    )
     async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
         await register_current_key(store, sealer.check_values, current=names[0], source="RINGBACK_SECRET_KEYS")
         yield Engine(store, clock)
@@ -84,6 +93,37 @@ async def test_what_a_node_cannot_read_is_sent_by_the_node_that_has_the_key(node
 
     assert sent + await dispatch(having) == 3
     assert {delivery.state for delivery in await having.read_deliveries()} == {DeliveryState.DELIVERED}
+
+
+@pytest.mark.parametrize("is_answered", [False, True], ids=["new", "answered"])
+async def test_a_call_that_a_node_cannot_read_is_run_by_the_node_that_has_the_key(
+    caplog: pytest.LogCaptureFixture, *, is_answered: bool
+) -> None:
+    """Arguments are sealed with RINGBACK_SEAL=all. The next round of an answered call repeats them."""
+    asked = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
+    now = SystemClock().now()
+    sent = {"handle": asked, "dispatched_at": now, "runs": 1} if is_answered else {}
+    call = make_call(deadline_at=now + timedelta(days=1), **sent)
+    unread, read = ScriptedUpstreams(), ScriptedUpstreams()
+    async with (
+        empty_database() as url,
+        node_with(url, SystemClock(), "old", seals_content=True) as without,
+        node_with(url, SystemClock(), "new", "old", seals_content=True) as having,
+    ):
+        await having.store.write(lambda tx: tx.calls.insert(call))
+        with caplog.at_level(logging.INFO):
+            async with without.running_runner(unread):
+
+                async def is_handed_back() -> bool:
+                    return "call.handed_back" in caplog.messages
+
+                await wait_until(is_handed_back)
+                async with having.running_runner(read):
+                    (ended,) = await having.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.RESULT
+    assert ([each.id for each in unread.called], [each.id for each in read.called]) == ([], [call.id])
+    assert caplog.messages.count("call.handed_back") == 1
 
 
 async def test_what_no_node_can_read_any_more_ends_once_the_loss_of_the_key_is_accepted(
@@ -143,3 +183,24 @@ async def test_a_resume_token_of_a_key_that_this_node_lacks_is_not_refused_for_g
     assert (await having.post("/v1/resume", {"resume_token": token}, key=key)).status_code == 200
     assert (await having.post("/v1/resume", {"resume_token": f"{token[:-4]}AAAA"}, key=key)).status_code == 404
     assert (await without.post("/v1/resume", {"resume_token": "no token"}, key=key)).status_code == 404
+
+
+async def test_a_session_that_a_node_cannot_read_is_not_ended_for_its_client(site: Site) -> None:
+    """After a 404 a client ends its session, with the requests that wait in it. The next node may have the key."""
+    without = await site.cluster.start_node()
+    having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    key = await site.cluster.create_key("alice")
+    ping = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+    async with (
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+        legacy_session(http, f"{having.url}/mcp/stage", key=key) as session,
+    ):
+        url = f"{without.url}/mcp/stage"
+        unknown = {**session.headers, "mcp-session-id": "0" * 32}
+
+        refused = await http.post(url, headers=session.headers, json=ping)
+        assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+        assert "lacks a key" in refused.text
+        assert (await http.delete(url, headers=session.headers)).status_code == 503
+        assert (await http.post(url, headers=unknown, json=ping)).status_code == 404
+        assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200

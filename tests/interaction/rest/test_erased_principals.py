@@ -1,18 +1,21 @@
 """Erasure of a principal: nothing of it is left, and only an operator erases for others."""
 
 from collections import Counter
+from unittest.mock import create_autospec
 
 import httpx
 import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.errors import Unauthenticated
+from ringback.domain.ids import IdGenerator
 from ringback.domain.insight_rows import ALL_UPSTREAMS, HourKey
 from ringback.domain.insights import STARTED, hour_of
 from ringback.domain.principal import ALL_PRINCIPALS, ALL_SCOPES, Principal, Scope
 from ringback.notifier.permits import ReceiverKey
-from ringback.services import erasures
+from ringback.services import erasure_batches, erasures
 from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.mcp_sessions import McpSessions, SessionUse
 from tests.support.databases import query_rows
 from tests.support.erasures import PRIVATE, SESSION, find_private_text, run_call, start
 from tests.support.examples import BOB
@@ -133,6 +136,36 @@ async def test_the_keys_of_an_erased_principal_end_with_the_request_and_not_with
     assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 401
 
 
+async def test_a_call_that_its_server_reports_does_not_hold_up_the_erasure_of_its_principal(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
+    """The server's key is gone, so the erasure waited for the call's deadline, a week later."""
+    alice = await service.create_client("alice", scopes=frozenset({Scope.ADOPT, Scope.CALLS}))
+    reports = [{"key": f"{PRIVATE}-{number}", "upstream": "farm", "tool": "build"} for number in range(2)]
+    assert (await alice.post("/v1/calls/report", json=reports[0])).status_code == 202
+    await alice.post("/v1/calls/cancel", json={"upstream": "farm"})
+    assert (await alice.post("/v1/calls/report", json=reports[1])).status_code == 202
+
+    erased = await admin.delete("/v1/principals/alice", params={"cancel": "true"})
+
+    assert (erased.status_code, erased.json()["state"], erased.json()["calls"]) == (200, "finished", 2)
+
+
+async def test_each_running_call_of_an_erased_principal_is_cancelled_although_others_go_on(
+    service: ServiceUnderTest, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure_batches, "CANCEL_CALLS_MAX", 2)
+    alice = await service.create_client("alice")
+    running = [await start(alice) for _ in range(7)]
+    for call_id in running:
+        await service.mark_dispatched(call_id)
+
+    erased = await admin.delete("/v1/principals/alice", params={"cancel": "true"})
+
+    assert (erased.status_code, erased.json()["state"]) == (202, "waiting")
+    assert [(await service.read_call(call_id)).cancel_requested for call_id in running] == [True] * 7
+
+
 async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
     service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
 ) -> None:
@@ -143,6 +176,7 @@ async def test_only_an_admin_erases_a_principal_and_reads_its_erasure(
     waiting = await admin.delete("/v1/principals/alice", params={"cancel": "true"})
 
     assert [answer.status_code for answer in refused] == [403, 403, 403, 409]
+    assert refused[2].json()["detail"].endswith("Use a key that is limited to no upstream.")
     assert (await bob.get(waiting.headers["location"])).status_code == 404
     for _ in range(2):
         await service.run_janitor()
@@ -194,3 +228,18 @@ async def test_a_start_that_was_authenticated_before_the_erasure_of_its_principa
         )
 
     assert query_rows(service.folder, "SELECT id FROM calls") == []
+
+
+async def test_a_session_that_was_authenticated_before_the_erasure_of_its_principal_is_not_stored(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
+    sessions = McpSessions(service.store, ids=IdGenerator(service.clock))
+    key, _ = await service.services.api_keys.create_key("alice", name="", scopes=ALL_SCOPES, upstreams=None)
+    assert (await admin.delete("/v1/principals/alice")).json()["state"] == "finished"
+
+    with pytest.raises(Unauthenticated, match="Nothing was stored"):
+        await sessions.open_session(
+            key.to_caller(), sessions.new_session_id(), "/mcp", {"clientInfo": PRIVATE}, create_autospec(SessionUse)
+        )
+
+    assert query_rows(service.folder, "SELECT id FROM mcp_sessions") == []

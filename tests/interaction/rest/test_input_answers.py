@@ -135,6 +135,17 @@ async def test_an_invalid_answer_is_refused_and_changes_nothing(
     assert await service.read_call(call_id) == before
 
 
+async def test_an_answer_of_another_form_is_named_with_the_form_that_it_must_have(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    call_id = await start_asking_call(service, alice, "name")
+
+    refused = await answer(alice, call_id, {"r1.1": {"name": "Ada"}})
+
+    assert (refused.status_code, refused.json()["key"]) == (422, "r1.1")
+    assert 'The answer \'r1.1\' must be an object like {"action": "accept"' in refused.json()["detail"]
+
+
 async def test_answers_are_bounded_before_their_call_is_read(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -174,6 +185,7 @@ async def test_a_question_whose_answer_does_not_match_its_schema_stays_open(
 
     assert (refused.status_code, [error["pointer"] for error in refused.json()["errors"]]) == (422, [pointer])
     assert pointer in refused.json()["detail"]
+    assert refused.json()["requested_schemas"] == {"r1.2": NAME_SCHEMA}
     assert await service.read_call(call_id) == before
     named = {"action": "accept", "content": {"name": "Ada", "more": 1}}
     taken = (await answer(alice, call_id, {"r1.1": DECLINED_ANSWER, "r1.2": named, "r9.1": named})).json()

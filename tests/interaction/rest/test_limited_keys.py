@@ -105,5 +105,8 @@ async def test_a_limited_key_erases_no_session_because_other_keys_may_have_added
     refused = await limited.delete(f"/v1/sessions/{CALL_BODY['client_session_id']}", params={"cancel": "true"})
 
     assert refused.status_code == 403
-    assert "a session's calls may belong to all of them" in refused.json()["detail"]
+    assert refused.json()["detail"].endswith(
+        "a session's calls may belong to all of them. Use a key that is limited to no upstream. Or erase the calls at your "
+        "upstreams one by one: DELETE /v1/calls/{id}"
+    )
     assert not (await service.read_call(call_id)).is_final

@@ -5,10 +5,11 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.callback_headers import HEADERS_MAX
+from ringback.domain.callback_headers import HEADERS_MAX, CallbackHeaders
 from ringback.domain.ids import WebhookId
 from tests.support.databases import query_rows
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
+from tests.support.signed_posts import SECRET
 
 VALUE = "Bearer key-of-a-gateway"
 HEADERS = {"Authorization": VALUE, "X-Tenant": "reports"}
@@ -99,3 +100,74 @@ async def test_rotating_the_secret_keeps_the_headers(service: ServiceUnderTest, 
     webhook = await service.store.read(lambda tx: tx.webhooks.get(WebhookId(registered["id"])))
     assert webhook is not None
     assert webhook.headers == (("authorization", VALUE), ("x-tenant", "reports"))
+
+
+# -- while the key that sealed them is missing ------------------------------------------------------------------------------
+
+
+def lose_key(service: ServiceUnderTest, webhook_id: str) -> bytes:
+    """Name another key in the sealed value. Return the value as it was: with it, the key is back."""
+    ((sealed,),) = query_rows(service.folder, "SELECT secrets FROM webhooks WHERE id = ?", webhook_id)
+    key_id_length = sealed[1]
+    store_sealed(service, webhook_id, sealed[:1] + b"\x04lost" + sealed[2 + key_id_length :])
+    return sealed
+
+
+def store_sealed(service: ServiceUnderTest, webhook_id: str, sealed: bytes) -> None:
+    query_rows(service.folder, "UPDATE webhooks SET secrets = ? WHERE id = ?", sealed, webhook_id)
+
+
+async def read_headers(service: ServiceUnderTest, webhook_id: str) -> CallbackHeaders:
+    webhook = await service.store.read(lambda tx: tx.webhooks.get(WebhookId(webhook_id)))
+    assert webhook is not None
+    return webhook.headers
+
+
+@pytest.mark.parametrize(
+    "change", [{"headers": {"X-Key": "new"}}, {"headers": {}}, {"url": "https://other.example/hook"}], ids=str
+)
+async def test_headers_that_cannot_be_read_are_neither_changed_nor_sent_to_another_origin(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    """The response said that they were changed. When the key came back, the old ones were sent, also to the new origin."""
+    webhook_id = (await register(alice))["id"]
+    sealed = lose_key(service, webhook_id)
+
+    refused = await alice.patch(f"/v1/webhooks/{webhook_id}", json=change)
+    described = await alice.patch(
+        f"/v1/webhooks/{webhook_id}", json={"description": "mine", "url": f"{CALLBACK_URL}/a"}
+    )
+
+    assert (refused.status_code, described.status_code) == (422, 200)
+    assert "Rotate the secret first" in refused.json()["detail"]
+    store_sealed(service, webhook_id, sealed)
+    assert (await read_headers(service, webhook_id))[0] == ("authorization", VALUE)
+
+
+async def test_after_a_new_secret_the_headers_are_those_that_the_owner_sends(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = (await register(alice))["id"]
+    lose_key(service, webhook_id)
+
+    await alice.post(f"/v1/webhooks/{webhook_id}/rotate-secret", json={})
+    changed = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"headers": {"X-Key": "new"}})
+
+    assert changed.json()["header_names"] == ["x-key"]
+    assert await read_headers(service, webhook_id) == (("x-key", "new"),)
+
+
+async def test_a_named_webhook_with_a_lost_key_gets_headers_with_a_secret_only(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    async def put(**body: Any) -> httpx.Response:
+        return await alice.put("/v1/webhooks/by-name/reports", json={"url": CALLBACK_URL} | body)
+
+    webhook_id = (await put(headers=HEADERS)).json()["id"]
+    lose_key(service, webhook_id)
+
+    without = await put(headers={"X-Key": "new"})
+    having = await put(headers={"X-Key": "new"}, secret=SECRET)
+
+    assert (without.status_code, having.status_code) == (422, 200)
+    assert await read_headers(service, webhook_id) == (("x-key", "new"),)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback import __version__
+from ringback.backoff import RETRY_AFTER_SECONDS_MAX
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import AttemptResult
-from ringback.domain.retry import RETRY_AFTER_SECONDS_MAX
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import EXCERPT_BYTES_MAX, RESPONSE_BODY_BYTES_MAX, Sender

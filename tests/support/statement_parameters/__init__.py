@@ -81,6 +81,7 @@ POSTGRES_PARAMETERS: Final[StatementParameters] = MERGED_PARAMETERS
 FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",
     "catalog.remove_other_upstreams": "a few rows an upstream, once at start",
+    "change_subscriptions.all": "what webhooks and demands watch now, for the node that watches; no unit that writes reads it",
     "event_demands.current": "what principals want of upstreams now; each principal has a bounded number",
     "event_demands.different": "the same, in a thread of the pool",
     "event_demands.ended": "the same, and those that ended within the last minute",

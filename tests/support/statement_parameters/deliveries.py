@@ -63,7 +63,10 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "whole_by_ids": [{"ids": NO_DELIVERIES, "bytes_max": 1_000}],
     },
     "webhook_deliveries": {
-        "latest_by_event": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],
+        "latest_by_event": [
+            CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'},
+            {"webhook_id": "wh_rare", "event_ids": '["evt_shared"]'},
+        ],
         "dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
         "release_held": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],

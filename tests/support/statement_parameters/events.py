@@ -45,7 +45,7 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "different": [{}],
         "is_current": [{"event_name": "git/pushed", "topic": ""}],
         "of_upstream": [{"first_name": "git/", "end_name": "git0"}],
-        "principals": [{"event_name": "git/rare", "topic": "t"}],
+        "principals": [{"event_name": "git/rare", "topic": "t"}, {"event_name": "git/left", "topic": "t"}],
         "ended": [{"after_principal": "", "after_event_name": "", "after_topic": ""}],
         "remove_ended": [{"event_name": "git/pushed", "topic": ""}],
         "remove_unwanted_followings": [{}],

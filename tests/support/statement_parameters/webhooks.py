@@ -118,6 +118,13 @@ WEBHOOK_PARAMETERS: Final[StatementParameters] = {
     },
     "change_subscriptions": {
         "all": [{}],
+        "has": [
+            {"upstream": "watched", "resource_uri": "book://crowd", "topic": "crowd"},
+            {"upstream": "watched", "resource_uri": "", "topic": "left"},
+            {"upstream": "rare", "resource_uri": "book://rare", "topic": "rare"},
+        ],
+        "of_subjects": [{"subjects": '[["rare", "book://rare", "rare"], ["rare", "", "left"]]'}],
+        "watched_resources": [{"upstream": "watched"}, {"upstream": "rare"}],
     },
     "webhooks": {
         "insert": [A_WEBHOOK],

@@ -131,6 +131,37 @@ def test_waiting_polls_until_the_end_and_prints_the_result(run: Run, service: re
     assert len(list_requests(looks)) == 3
 
 
+def test_a_wait_ends_after_the_seconds_that_it_may_take(run: Run, service: respx.MockRouter) -> None:
+    """As that of `join` and `wait`."""
+    route = service.post("/v1/calls").respond(202, json=started())
+
+    ran = run("call", "git", "git_log", "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stdout) == (75, "")
+    assert parse_body(get_last_request(route))["wait_seconds"] == 0
+    assert f"{WORKING['id']} is working, and continues. Join it: ringback join {WORKING['id']}" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("rest", "advice"),
+    [
+        (("--wait", "5"), "To stop waiting earlier: --wait-seconds SECONDS"),
+        (("--wait", "2.5s"), "To stop waiting earlier: --wait-seconds SECONDS"),
+        (("path=.",), "Give the tool's arguments with --arg NAME=VALUE."),
+        (("--wait", "path=."), "Give the tool's arguments with --arg NAME=VALUE."),
+    ],
+)
+def test_a_surplus_argument_is_refused_with_the_option_that_takes_it(
+    run: Run, rest: tuple[str, ...], advice: str
+) -> None:
+    ran = run("call", "git", "git_log", *rest)
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    said = " ".join(ran.stderr.replace("│", "").split())
+    assert f"Got unexpected extra arguments ({rest[-1]}). " in said
+    assert advice in said
+
+
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 RESULTS: list[tuple[dict[str, Any], str]] = [
     ({"content": [{"type": "text", "text": "\x1b[31mred"}]}, "�[31mred\n"),

@@ -120,13 +120,36 @@ def test_an_answer_without_an_open_question_says_so(run: Run, service: respx.Moc
     service.get("/v1/calls/call_1").respond(json=CALL)
     service.post("/v1/calls/call_1/input").respond(json={**examples.ANSWERED, "accepted": [], "ignored": ["r9"]})
 
-    assert "has no open request." in run("calls", "answer", "call_1", "--decline").stderr
+    unasked = run("calls", "answer", "call_1", "--decline").stderr
+    assert f"has no open request: it is {CALL['status']}. See it: ringback calls show {CALL['id']}" in unasked
     assert "has no open request 'r9'" in run("calls", "answer", "call_1", "--decline", "--key", "r9").stderr
+
+
+def test_an_answer_that_does_not_match_its_question_shows_what_is_requested(
+    run: Run, service: respx.MockRouter
+) -> None:
+    detail = (
+        "The answer does not match the requestedSchema of its question: #/responses/r1.1/content/age: not an integer."
+    )
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "title": "\x1b[2J"}}}
+    problem = {"title": "Invalid request.", "detail": detail, "requested_schemas": {"r1.1": schema}}
+    media_type = {"content-type": "application/problem+json"}
+    service.get("/v1/calls/call_1").respond(json=examples.INPUT_REQUIRED_CALL)
+    service.post("/v1/calls/call_1/input").respond(422, json=problem, headers=media_type)
+
+    ran = run("calls", "answer", "call_1", "--accept", '{"age": "old"}')
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr == f"Requested: {json.dumps(schema)}\nError: {detail}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [((), "either"), (("--accept", "{}", "--decline"), "either"), (("--accept", "["), "JSON object")],
+    [
+        ((), "either"),
+        (("--accept", "{}", "--decline"), "either"),
+        (("--accept", "["), """such as '{"name": "value"}'"""),
+    ],
 )
 def test_an_invalid_answer_is_refused_before_any_request(run: Run, options: tuple[str, ...], words: str) -> None:
     ran = run("calls", "answer", "call_1", *options)

@@ -197,6 +197,7 @@ def test_a_command_makes_the_event_happen(run: Run) -> None:
         (("--emit", "echo no such queue; exit 3"), "the command of --emit ended with 3: no such queue"),
         (("--emit-tool", "emti"), 'the tool "emti" that makes an event happen failed: error -32602: Unknown tool'),
         (("--event", "note.adedd"), "the server has no event type 'note.adedd'; it lists: note.added"),
+        (("--event", "note.adedd"), ". Correct --event"),
     ],
 )
 def test_a_run_that_could_not_check_what_its_options_name_ends_with_2_and_says_why(

@@ -45,6 +45,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--arg",
         "--json-args",
         "--wait",
+        "--wait-seconds",
         "--session",
         "--correlation",
         "--callback",

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -44,8 +45,8 @@ def home(tmp_path: Path) -> Path:
 def run_connect(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(connect, "find_program", lambda: ("/opt/ringback",))
-    environment = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PATH": "/usr/bin"}
-    return lambda *arguments: run("connect", *arguments, env=environment)
+    environment = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
+    return lambda *arguments, path="/usr/bin": run("connect", *arguments, env={**environment, "PATH": path})
 
 
 def list_files(home: Path) -> dict[str, bytes]:
@@ -84,6 +85,8 @@ def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Con
         "  GitHub: through `ringback mcp --upstream github`\n"
         "  linear: through `ringback mcp --upstream linear`\n"
         "  db: through `ringback mcp --upstream db`\n"
+        "    Its command is not found on this machine. Install it, or write its whole path: until then, the service cannot "
+        "start it.\n"
         "  old: stays. Its transport is SSE, which MCP has retired; give it its streamable HTTP URL.\n"
         "The service needs these variables: GITHUB_TOKEN.\n"
         f"Add each as a line NAME=VALUE to {home}/.config/ringback/environment (chmod 600). The service reads the file within "
@@ -92,6 +95,37 @@ def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Con
         "`ringback mcp` starts the service when a client needs it. To start it with your session, add --service.\n"
     )
     assert list_files(home) == before
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "is_named"),
+    [
+        ({"command": "dbhub"}, (), True),
+        ({"command": "installed"}, (), False),
+        ({"command": "./installed", "cwd": "{bin}"}, (), False),
+        ({"command": "{bin}/installed"}, (), False),
+        ({"command": "{bin}/dbhub"}, (), True),
+        ({"command": "hidden", "env": {"PATH": "{bin}/other"}}, (), False),
+        ({"command": "${env:PROGRAM}"}, (), False),
+        ({"command": "dbhub"}, ("--url", "http://127.0.0.1:8090"), False),
+        ({"url": "https://mcp.linear.app/mcp"}, (), False),
+    ],
+)
+def test_a_server_whose_command_is_not_found_is_named(
+    run_connect: Connect, home: Path, entry: dict[str, Any], options: tuple[str, ...], *, is_named: bool
+) -> None:
+    """The service at another URL may run on another machine."""
+    folder = home / "bin"
+    for program in (folder / "installed", folder / "other" / "hidden"):
+        program.parent.mkdir(exist_ok=True)
+        program.touch(mode=0o755)
+    text = json.dumps({"mcpServers": {"db": entry}}).replace("{bin}", str(folder))
+    (home / ".cursor" / "mcp.json").write_text(text)
+
+    shown = run_connect("cursor", *options, path=str(folder))
+
+    assert "  db: through" in shown.stdout
+    assert ("Its command is not found" in shown.stdout) == is_named
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8090", "ftp://ringback.example", "https://ringback.example/?key=1"])
@@ -242,7 +276,8 @@ def test_a_project_s_file_is_that_of_the_current_folder(run_connect: Connect, tm
     [
         (["emacs"], "there is claude-code, claude-desktop, cursor"),
         (["windsurf"], "there is no such file"),
-        (["windsurf", "--scope", "project"], "Windsurf has no file for a project"),
+        (["windsurf", "--scope", "project"], "Windsurf has no file for a project. Leave --scope out"),
+        (["cursor", "--undo"], "If it has changed another one, name it as then: --file FILE"),
         (["cursor", "--config", "other.json"], "name the service of this file with --url"),
         (["cursor", "--write", "--undo"], "give --write or --undo, not both"),
         (["vscode", "--file", "mcp.json", "--input", "x"], "write it as ID=VARIABLE"),

@@ -109,7 +109,7 @@ async def test_unreachable_receivers_are_reported() -> None:
         "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
     )
 
-    words = ["No server accepts", "may not receive callbacks", "no address", "plain http"]
+    words = ["No server accepts", "open the network with RINGBACK_CALLBACK_PRIVATE_CIDRS", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
 

@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 import typer
@@ -271,6 +271,11 @@ def test_a_command_without_the_users_own_service_says_how_it_starts_again(
         run_with_client(url, None, fail)
 
 
+STOPPED: Final = (
+    "Stopped. Clients that are still open start it again with their next request: close them, and it stays stopped.\n"
+)
+
+
 async def test_the_service_can_be_stopped(
     paths: ServicePaths, environment: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,7 +286,7 @@ async def test_the_service_can_be_stopped(
         await stop_service(paths, clock=SystemClock())
 
     assert not is_locked(paths.lock)
-    assert capsys.readouterr().err == "Stopped.\nYour service does not run.\n"
+    assert capsys.readouterr().err == f"{STOPPED}Your service does not run.\n"
 
 
 async def test_a_service_that_is_still_starting_is_not_said_to_have_stopped(
@@ -338,7 +343,7 @@ async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(
         await stop_service(paths, clock=SystemClock())
 
     assert running.pid > 0
-    assert capsys.readouterr().err == "Stopped.\n"
+    assert capsys.readouterr().err == STOPPED
 
 
 def test_a_relative_base_folder_is_ignored_because_each_command_would_have_another_service() -> None:

@@ -55,6 +55,23 @@ def test_a_key_that_may_not_list_webhooks_receives_callbacks_and_leaves_no_webho
     assert f"Registered the webhook {examples.WEBHOOK_ID}" in ended.stderr
 
 
+@pytest.mark.usefixtures("is_interrupted")
+def test_a_webhook_that_could_not_be_removed_is_named_with_the_command_that_removes_it(run: Run) -> None:
+    with respx.mock(base_url=URL, assert_all_called=True) as service:
+        service.put(url__regex=r"/v1/webhooks/by-name/listen-.*").respond(json=examples.REGISTERED_WEBHOOK)
+        service.get("/v1/webhooks").respond(json={"webhooks": []})
+        service.delete(f"/v1/webhooks/{examples.WEBHOOK_ID}").respond(
+            403, json={"detail": "The key has expired."}, headers={"content-type": "application/problem+json"}
+        )
+
+        ended = run("listen", "--port", "0", "--url", URL)
+
+    assert (
+        f"{examples.WEBHOOK_ID} could not be removed: The key has expired. Remove it later: ringback webhooks remove "
+        f"{examples.WEBHOOK_ID}"
+    ) in ended.stderr
+
+
 @pytest.fixture
 async def address(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Future[str]":
     """Where the receiver listens, once it does."""

@@ -84,7 +84,7 @@ def test_empty_lists_say_so(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/upstreams/git/tools").respond(json={"tools": []})
 
     assert "ringback serve --upstream" in run("upstreams").stderr
-    assert "lists no tools" in run("tools", "git").stderr
+    assert "lists no tools. See how it is doing: ringback upstreams\n" in run("tools", "git").stderr
     assert json.loads(run("upstreams", "--json").stdout) == []
 
 
@@ -108,6 +108,7 @@ def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRoute
         ("It is stored: GET /v1/calls/call_1/result", "It is stored: ringback join call_1"),
         ("List yours: GET /v1/calls", "List yours: ringback calls"),
         ("Erase it: DELETE /v1/calls/call_1?cancel=true", "Erase it: ringback calls erase call_1 --cancel"),
+        ("One by one: DELETE /v1/calls/{id}", "One by one: ringback calls erase CALL_ID"),
         ("Wait, or send the same request with ?cancel=true", "Wait, or repeat the command with --cancel"),
         (
             "Name one principal instead of '*': names",

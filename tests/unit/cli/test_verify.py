@@ -17,6 +17,7 @@ from typer.testing import Result
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
 from tests.support.limits import WAIT_SECONDS
+from tests.support.slow_bodies import send_slowly
 
 Run = Callable[..., Result]
 
@@ -166,9 +167,23 @@ def test_public_keys_are_read_from_the_sender(run: Run, tmp_path: Path) -> None:
     assert [each.exit_code for each in ran] == [0, 2, 2, 2, 2, 2]
     assert "its sender signs with secrets only" in ran[1].stderr
     assert "404" in ran[2].stderr
+    assert "Check the URL, or save them to a file (--jwks FILE)" in ran[2].stderr
     assert "is not a set of Ed25519 keys" in ran[3].stderr
     assert "larger" in ran[4].stderr
     assert "refused" in ran[5].stderr
+
+
+def test_keys_that_arrive_a_byte_at_a_time_are_an_error(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.cli.commands.verify.JWKS_TIMEOUT_SECONDS", 0.2)
+    url = "https://ringback.example/jwks"
+    with respx.mock() as router:
+        router.get(url).mock(return_value=httpx.Response(200, content=send_slowly(b" ")))
+        ran = run("verify", store_v1a(tmp_path), "--jwks", url)
+
+    assert ran.exit_code == 2
+    assert "within 0.2 s. Try again, or save them to a file (--jwks FILE)." in ran.stderr
 
 
 def test_the_wrong_kind_of_key_is_recognised(run: Run, tmp_path: Path) -> None:
@@ -189,6 +204,9 @@ HOSTILE: Final = {
 }
 
 
+HOSTILE_ADVICE: Final = {"twice": "Keep the one that was received.", "large": "Save one request only."}
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_that_is_no_request_is_one_message(run: Run, tmp_path: Path, name: str) -> None:
     file = tmp_path / "file"
@@ -198,6 +216,7 @@ def test_a_file_that_is_no_request_is_one_message(run: Run, tmp_path: Path, name
 
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Error: ")
+    assert HOSTILE_ADVICE.get(name, "") in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import respx
 
+from ringback.backoff import RETRY_AFTER_SECONDS_MAX
 from ringback.client import (
     CallHandle,
     ClientError,
@@ -79,7 +80,16 @@ async def test_further_members_of_a_problem_are_at_hand(client: RingbackClient, 
     assert caught.value.extra == {"tool": "git_lgo"}
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("soon", None), ("-1", None), ("9" * 400, None)])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("soon", None),
+        ("-1", None),
+        ("Fri, 20 Nov 2026 17:00:00 GMT", None),
+        ("9" * 400, RETRY_AFTER_SECONDS_MAX),
+    ],
+)
 async def test_a_quota_says_when_to_try_again(
     client: RingbackClient, service: respx.MockRouter, header: str, seconds: float | None
 ) -> None:

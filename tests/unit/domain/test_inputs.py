@@ -7,7 +7,7 @@ import pytest
 
 from ringback.domain import inputs
 from ringback.domain.call import Call, CallPhase, CallStatus
-from ringback.domain.inputs import INPUT_BYTES_MAX, INPUT_REQUESTS_MAX
+from ringback.domain.inputs import INPUT_BYTES_MAX, INPUT_REQUESTS_MAX, INPUT_ROUNDS_MAX
 from tests.support.clock import START
 from tests.support.examples import CALL
 
@@ -62,6 +62,14 @@ def test_an_answered_request_that_was_not_forwarded_is_not_requested_again() -> 
 
     assert list_keys(request_input(answered, "a", "b")) == {"r1.2": "b"}
     assert answered.input_responses == {"a": ACCEPTED_ANSWER}
+
+
+def test_an_upstream_may_not_ask_without_end() -> None:
+    last = request_input(replace(RUNNING, input_round=INPUT_ROUNDS_MAX - 1), "a", "b")
+
+    assert list(list_keys(request_input(last, "b")).values()) == ["b"]
+    with pytest.raises(ValueError, match="asked for input more than"):
+        request_input(last, "b", "c")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,7 @@
 import pytest
 
-from ringback.domain.retry import (
-    RETRY_AFTER_SECONDS_MAX,
-    RETRY_SCHEDULES,
-    RetryProfile,
-    parse_retry_after,
-    retry_delay_seconds,
-)
+from ringback.backoff import RETRY_AFTER_SECONDS_MAX, parse_retry_after
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds
 from tests.support.clock import START
 
 

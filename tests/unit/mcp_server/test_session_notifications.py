@@ -1,13 +1,17 @@
 """The publishers of a session run under their names until they are done or stopped, or the session ends."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 
 import pytest
 
+from ringback.domain.principal import Principal
+from ringback.mcp_server import session_notifications
 from ringback.mcp_server.server import BackgroundTaskSet
 from ringback.mcp_server.session_notifications import SESSION_PUBLISHERS_MAX, SessionNotifications
 from tests.support.engine import WAIT_SECONDS
+from tests.support.examples import ALICE, BOB
 
 
 class BlockingWork:
@@ -45,7 +49,7 @@ async def start_subscription(returned: SessionNotifications, name: str) -> Block
 
 
 async def test_a_stopped_publisher_is_cancelled(workers: BackgroundTaskSet) -> None:
-    returned = SessionNotifications(workers)
+    returned = SessionNotifications(workers, ALICE, Counter())
     work = await start_subscription(returned, "a")
     other = await start_subscription(returned, "b")
     returned.stop_publisher("a")
@@ -55,7 +59,7 @@ async def test_a_stopped_publisher_is_cancelled(workers: BackgroundTaskSet) -> N
 
 
 async def test_a_publisher_replaces_the_one_of_the_same_name(workers: BackgroundTaskSet) -> None:
-    returned = SessionNotifications(workers)
+    returned = SessionNotifications(workers, ALICE, Counter())
     first = await start_subscription(returned, "a")
     second = await start_subscription(returned, "a")
     await first.over.wait()
@@ -64,7 +68,7 @@ async def test_a_publisher_replaces_the_one_of_the_same_name(workers: Background
 
 
 async def test_all_publishers_stop_when_the_session_ends(workers: BackgroundTaskSet) -> None:
-    returned = SessionNotifications(workers)
+    returned = SessionNotifications(workers, ALICE, Counter())
     work = [await start_subscription(returned, name) for name in "abc"]
     returned.stop_publishers()
     for each in work:
@@ -73,7 +77,7 @@ async def test_all_publishers_stop_when_the_session_ends(workers: BackgroundTask
 
 
 async def test_a_publisher_stopped_before_it_starts_is_cancelled_and_ends(workers: BackgroundTaskSet) -> None:
-    returned, work = SessionNotifications(workers), BlockingWork()
+    returned, work = SessionNotifications(workers, ALICE, Counter()), BlockingWork()
     returned.start_publisher("a", work)
     returned.stop_publisher("a")
     async with asyncio.timeout(WAIT_SECONDS):
@@ -82,7 +86,7 @@ async def test_a_publisher_stopped_before_it_starts_is_cancelled_and_ends(worker
 
 
 async def test_an_ended_subscription_frees_its_place(workers: BackgroundTaskSet) -> None:
-    returned = SessionNotifications(workers)
+    returned = SessionNotifications(workers, ALICE, Counter())
     work = [await start_subscription(returned, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
     assert not returned.has_capacity_for("new")
     assert returned.has_capacity_for("0")
@@ -93,10 +97,35 @@ async def test_an_ended_subscription_frees_its_place(workers: BackgroundTaskSet)
     returned.stop_publishers()
 
 
+async def test_the_subscriptions_of_a_principal_are_limited_over_all_its_sessions(
+    workers: BackgroundTaskSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand sessions at each endpoint, with 256 each, took gigabytes."""
+    monkeypatch.setattr(session_notifications, "PRINCIPAL_PUBLISHERS_MAX", 3)
+    counts: Counter[Principal] = Counter()
+    first, second = (SessionNotifications(workers, ALICE, counts) for _ in range(2))
+    await start_subscription(first, "a")
+    work = await start_subscription(first, "b")
+    await start_subscription(second, "c")
+    assert (first.has_capacity_for("new"), second.has_capacity_for("new")) == (False, False)
+    assert second.has_capacity_for("c")
+    assert SessionNotifications(workers, BOB, counts).has_capacity_for("new")
+
+    await start_subscription(second, "c")
+    assert not second.has_capacity_for("new")
+    work.release.set()
+    await work.over.wait()
+    await asyncio.sleep(0)
+    assert second.has_capacity_for("new")
+    for each in (first, second):
+        each.stop_publishers()
+    assert not counts
+
+
 async def test_a_failure_is_logged_and_affects_no_other(
     workers: BackgroundTaskSet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    returned, failed = SessionNotifications(workers), asyncio.Event()
+    returned, failed = SessionNotifications(workers, ALICE, Counter()), asyncio.Event()
 
     async def fail() -> None:
         failed.set()
@@ -110,4 +139,4 @@ async def test_a_failure_is_logged_and_affects_no_other(
 
 
 async def test_stopping_an_unknown_subscription_does_nothing(workers: BackgroundTaskSet) -> None:
-    SessionNotifications(workers).stop_publisher("a")
+    SessionNotifications(workers, ALICE, Counter()).stop_publisher("a")

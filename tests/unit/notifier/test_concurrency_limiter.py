@@ -8,7 +8,7 @@ import pytest
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier import concurrency_limiter
+from ringback.notifier import known_breakers
 from ringback.notifier.concurrency_limiter import (
     BLOCKED_RECHECK_SECONDS,
     RECHECK_AFTER_SECONDS,
@@ -167,7 +167,7 @@ def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
     limiter: ConcurrencyLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls with a dead host each would fill the memory."""
-    monkeypatch.setattr(concurrency_limiter, "FAILED_ORIGINS_MAX", 2)
+    monkeypatch.setattr(known_breakers, "KNOWN_BREAKERS_MAX", 2)
     origins = [f"https://dead-{number}" for number in range(3)]
     limiter.update_origin_breakers(dict.fromkeys(origins[:2], OPEN), now=START)
 
@@ -175,6 +175,36 @@ def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
     limiter.update_origin_breakers({origins[2]: OPEN}, now=START)
 
     assert [limiter.has_failed_origin(origin) for origin in origins] == [True, False, True]
+
+
+def test_a_principal_with_many_dead_hosts_pushes_out_no_breaker_of_another_principal(
+    limiter: ConcurrencyLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New callbacks of the other principal went to its receiver again that hangs, and the end of an outage was not noticed."""
+    monkeypatch.setattr(known_breakers, "KNOWN_BREAKERS_MAX", 8)
+    bobs = ReceiverKey(BOB, HERE).breaker_key
+    limiter.update_origin_breakers({THERE: OPEN, bobs: OPEN}, now=START)
+
+    for number in range(20):
+        origin = f"https://dead-{number}"
+        failed = {origin: CircuitBreaker(failures=1), ReceiverKey(ALICE, origin).breaker_key: OPEN}
+        limiter.update_origin_breakers(failed, now=START)
+
+    assert available_permits(limiter, make_verified_webhook(principal=BOB)) == 0
+    assert available_permits(limiter, make_verified_webhook(principal=BOB), THERE) == 0
+    last, first = (f"https://dead-{number}" for number in (19, 0))
+    assert limiter.has_failed_origin(ReceiverKey(ALICE, last).breaker_key)
+    assert not limiter.has_failed_origin(ReceiverKey(ALICE, first).breaker_key)
+
+
+def test_an_origin_whose_breaker_opens_and_closes_is_known_as_it_is(
+    limiter: ConcurrencyLimiter,
+) -> None:
+    for breaker in (CircuitBreaker(failures=9), OPEN, CircuitBreaker(failures=1), CLOSED_BREAKER):
+        limiter.update_origin_breakers({HERE: breaker}, now=START)
+
+        assert limiter.has_failed_origin(HERE) is (breaker != CLOSED_BREAKER)
+        assert limiter.is_paused(make_verified_webhook(), HERE, now=START) is (breaker == OPEN)
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------

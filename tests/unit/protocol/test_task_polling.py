@@ -18,7 +18,18 @@ from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, LOST_AFTER_SECONDS, 
     ],
 )
 def test_the_interval_of_the_upstream_is_used_within_bounds(milliseconds: float, expected: float) -> None:
-    assert compute_poll_seconds(milliseconds, elapsed_seconds=10_000) == expected
+    assert compute_poll_seconds(milliseconds, elapsed_seconds=10) == expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "followed", "expected"),
+    [(1, 50, 0.5), (1, 200, 2.0), (1, 86_400, 2.0), (500, 50, 0.5), (500, 86_400, 2.0), (5000, 86_400, 5.0)],
+)
+def test_a_task_that_runs_long_is_not_polled_more_often_than_its_end_is_worth(
+    milliseconds: float, followed: float, expected: float
+) -> None:
+    """A server with an interval of a tenth of a second took a core with fifty tasks, for hours."""
+    assert compute_poll_seconds(milliseconds, elapsed_seconds=followed) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("nothing", [None, True, "500", [500], float("nan"), float("inf")])

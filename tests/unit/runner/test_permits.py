@@ -36,7 +36,11 @@ class Node:
     def start_call(self, principal: Principal = ALICE) -> CallPermit:
         self.permits.acquire_permits(UPSTREAM, 1)
         return CallPermit(
-            self.permits, make_call(principal=principal), give_back=self.give_back, on_pause_end=self.note_end
+            self.permits,
+            make_call(principal=principal),
+            give_back=self.give_back,
+            on_pause_end=self.note_end,
+            leave_to_others=lambda: None,
         )
 
     def give_back(self, upstream: str) -> None:

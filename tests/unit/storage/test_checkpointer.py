@@ -1,6 +1,7 @@
 """Pages of the log are copied into the database file beside the commits."""
 
 import asyncio
+import logging
 import sqlite3
 import struct
 from collections.abc import AsyncGenerator, Generator, Sized
@@ -115,6 +116,34 @@ async def test_a_copy_that_fails_is_tried_again_after_the_next_commit(writer: sq
         await note_commits_until_copied(checkpointer, path)
         await checkpointer.close()
     assert tries > 1
+
+
+async def test_copies_that_fail_in_a_row_are_warned_of_once(
+    writer: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log grows meanwhile, and a full disk refuses a copy each second."""
+    refusals = 0
+
+    def refuse(action: int, *_names: str | None) -> int:
+        nonlocal refusals
+        refusals += action == sqlite3.SQLITE_PRAGMA
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_PRAGMA else sqlite3.SQLITE_OK
+
+    with opening(path) as connection, opening(path) as reader:
+        checkpointer = Checkpointer(connection, reader, interval_seconds=0.0)
+        for rows in (1, 2):
+            connection.set_authorizer(refuse)
+            write_row(writer)
+            async with asyncio.timeout(60):
+                while refusals < 3 * rows:
+                    checkpointer.note_commit()
+                    await asyncio.sleep(0)
+            connection.set_authorizer(None)
+            await note_commits_until_copied(checkpointer, path, rows=rows)
+        await checkpointer.close()
+
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.message for record in warnings] == ["store.log_not_copied"] * 2
 
 
 async def test_closing_cancels_a_planned_copy(writer: sqlite3.Connection, path: Path) -> None:

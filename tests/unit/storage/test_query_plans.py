@@ -91,7 +91,7 @@ WHOLE_TABLE_ON_PURPOSE = {
 }
 
 BOUNDED = (
-    r"waiting|upstreams|webhook_ids|keys|names|topics|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|"
+    r"waiting|upstreams|webhook_ids|keys|names|topics|uris|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|"
     r"CONSTANT ROW|\(subquery"
 )
 """Rows of no table: those of a list in the parameters, or of a query within the statement that a parameter bounds."""
@@ -164,6 +164,15 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("call_queue", "take_turn", "calls_queued"),
         ("webhooks", "expired", "webhooks_expiring"),
         ("change_subscriptions", "all", "webhooks_watching"),
+        ("change_subscriptions", "has", "webhooks_watched"),
+        ("change_subscriptions", "of_subjects", "webhooks_watched"),
+        ("change_subscriptions", "of_subjects", "event_demands_current"),
+        ("change_subscriptions", "watched_resources", "webhooks_watched"),
+        ("change_subscriptions", "watched_resources", "event_demands_current"),
+        ("event_demands", "of_upstream", "event_demands_current"),
+        ("event_demands", "of_upstream", "webhook_matches_of_upstreams"),
+        ("event_demands", "principals", "event_demands_current"),
+        ("event_demands", "principals", "webhook_matches_of_upstreams"),
         ("deliveries", "watermarks", "deliveries_open"),
         ("deliveries", "undelivered", "deliveries_dead_of_webhook"),
         ("deliveries", "page_of_dead", "deliveries_dead"),

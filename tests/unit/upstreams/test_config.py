@@ -115,6 +115,12 @@ def test_the_check_of_arguments_can_be_left_to_the_tools_of_an_upstream() -> Non
     ]
 
 
+def test_the_id_of_the_server_is_read() -> None:
+    named = parse_one({"url": "https://mcp.example/mcp", "ringback": {"server_id": "billing-1.eu_west"}})
+
+    assert (named.server_id, parse_one({"command": "uvx"}).server_id) == ("billing-1.eu_west", None)
+
+
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:
     config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
 
@@ -207,6 +213,10 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": {"max_concurent": 1}}, "no setting 'max_concurent'"),
         ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
         ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, principal, call"),
+        *(
+            ({"command": "x", "ringback": {"server_id": each}}, "'ringback.server_id' must be 1 to 64 letters")
+            for each in ("", 1, "a b", "-a", "a" * 65, "a\n", "${SERVER}", "ü")
+        ),
         ({"command": "x", "ringback": {"isolation": []}}, "one of shared, principal, call"),
         (
             {"command": "x", "ringback": {"on_disconnect": "stop"}},

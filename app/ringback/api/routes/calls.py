@@ -220,7 +220,7 @@ async def answer_call(call_id: CallIdPath, body: AnswerBody, services: ServicesD
     """Answer the open questions of a call, all or some of them. The call continues when no question is open.
 
     Can be repeated. Answers without an open question are ignored and listed. If an accepted answer does not match the
-    `requestedSchema` of its question, none is taken: the response is a 422 whose `errors` name each place, and the questions
-    stay open.
+    `requestedSchema` of its question, none is taken: the response is a 422 whose `errors` name each place, with the
+    `requested_schemas` of these questions, and the questions stay open.
     """
     return AnsweredView.from_answer(await services.input_answers.answer_input(caller, call_id, body.responses))

@@ -85,7 +85,10 @@ class RecordFolder:
         try:
             return _load({} if found is None else json.loads(found.content))
         except (ValueError, TypeError, KeyError):
-            raise FileRefused(f"{path}: is no record of this version of Ringback.") from None
+            raise FileRefused(
+                f"{path}: is no record of this version of Ringback. Take the change back with the version that wrote it, or by "
+                "hand, and remove the record."
+            ) from None
 
     def add_entries(self, path: Path, entries: Mapping[str, Any]) -> None:
         """Entries of the configuration that another connection added, and that this one uses, become this one's.

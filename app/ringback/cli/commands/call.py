@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, require_finite, with_offset
-from ringback.cli.client_options import CORRELATION_OPTIONS, SESSION_OPTIONS, PrintOptions, client_command
-from ringback.cli.following import join_advice, show_outcome
+from ringback.cli.client_options import (
+    CORRELATION_OPTIONS,
+    SESSION_OPTIONS,
+    PrintOptions,
+    WaitSeconds,
+    client_command,
+)
+from ringback.cli.following import end_of_wait, join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import Problem
@@ -20,10 +27,13 @@ if TYPE_CHECKING:
 
 INITIAL_WAIT_SECONDS: Final = 1.0
 """A call that ends within this time is printed without a progress bar."""
+_NUMBER: Final = re.compile(r"[0-9.]+[a-z]*")
+"""`5`, and `5s`."""
 
 
 @client_command()
 def call(
+    context: typer.Context,
     upstream: Annotated[str, typer.Argument(metavar="UPSTREAM", help="The name of the upstream.")],
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The name of its tool.")],
     *,
@@ -41,6 +51,7 @@ def call(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the call ends, and print the result. Takes no number.")
     ] = False,
+    wait_seconds: WaitSeconds = None,
     session: Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Your client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Your correlation_id.")] = None,
     callback: Annotated[
@@ -68,9 +79,16 @@ def call(
     ] = False,
     options: PrintOptions,
 ) -> None:
-    """Start a call of a tool. The call continues if this command is interrupted."""
+    """Start a call of a tool. The call continues if this command is interrupted.
+
+    --wait-seconds waits, too.
+    """
+    _refuse_rest(context, wait=wait)
+    wait = wait or wait_seconds is not None
+    initial_wait = INITIAL_WAIT_SECONDS if wait_seconds is None else min(INITIAL_WAIT_SECONDS, wait_seconds)
 
     async def run(client: RingbackClient) -> int:
+        ends_at = end_of_wait(wait_seconds)
         schema = await _input_schema(client, upstream, tool) if arg else None
         started = await client.start_call(
             upstream,
@@ -80,7 +98,7 @@ def call(
             correlation_id=correlation,
             idempotency_key=key,
             callback=CallbackOptions(url=callback) if callback else None,
-            wait_seconds=INITIAL_WAIT_SECONDS if wait else None,
+            wait_seconds=initial_wait if wait else None,
             not_before=with_offset(not_before),
             timeout_seconds=timeout,
             accepts_input=accepts_input or None,
@@ -90,10 +108,21 @@ def call(
             return 0
         if started.callback_secret:
             print_message(f"callback_secret: {started.callback_secret}")
-        return await show_outcome(client, started.call, started.result, as_json=options.as_json)
+        return await show_outcome(client, started.call, started.result, ends_at=ends_at, as_json=options.as_json)
 
     if code := options.run(run):
         raise typer.Exit(code)
+
+
+def _refuse_rest(context: typer.Context, *, wait: bool) -> None:
+    """Refuse what follows UPSTREAM and TOOL, such as the number of `--wait 5`, or `path=.` without --arg."""
+    if not context.args:
+        return
+    rest = " ".join(context.args)
+    advice = "Give the tool's arguments with --arg NAME=VALUE."
+    if wait and _NUMBER.fullmatch(context.args[0]):
+        advice = "--wait takes no number: it waits until the call ends. To stop waiting earlier: --wait-seconds SECONDS"
+    context.fail(f"Got unexpected extra arguments ({rest}). {advice}")
 
 
 async def _input_schema(client: RingbackClient, upstream: str, tool: str) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -26,6 +27,7 @@ from ringback.cli.client_options import (
 )
 from ringback.cli.commands.erasures import erase_call
 from ringback.cli.output import exit_with_error, print_list, print_message, print_model, print_output
+from ringback.client.problems import InvalidRequest
 
 if TYPE_CHECKING:
     from ringback.client import Call, Cancellation, RingbackClient
@@ -189,7 +191,11 @@ def answer_call(
 
     async def answer(client: RingbackClient) -> Call:
         chosen = key or _only_request(await client.call(call_id))
-        answered = await client.answer(call_id, {chosen: response})
+        try:
+            answered = await client.answer(call_id, {chosen: response})
+        except InvalidRequest as refused:
+            _print_requested_form(refused, chosen)
+            raise
         if chosen not in answered.accepted:
             exit_with_error(
                 f"{call_id} has no open request '{chosen}'. See its input_requests: ringback calls show {call_id}"
@@ -211,10 +217,19 @@ def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:
     return {"action": "accept", "content": parse_object(accept, option="--accept")}
 
 
+def _print_requested_form(refused: InvalidRequest, key: str) -> None:
+    match refused.extra.get("requested_schemas"):
+        case {**schemas} if key in schemas:
+            print_message(f"Requested: {json.dumps(schemas[key], ensure_ascii=False)}")
+        case _:
+            pass
+
+
 def _only_request(call: Call) -> str:
     """The key of the call's only open request."""
     keys = sorted(call.input_requests)
     if len(keys) != 1:
-        state = "no open request" if not keys else f"several open requests; choose one with --key: {', '.join(keys)}"
-        exit_with_error(f"{call.id} has {state}.")
+        several = f"several open requests; choose one with --key: {', '.join(keys)}"
+        none = f"no open request: it is {call.status}. See it: ringback calls show {call.id}"
+        exit_with_error(f"{call.id} has {several if keys else none}")
     return keys[0]

@@ -96,7 +96,7 @@ def check_server(
             print_table(columns, rows)
         return
     if url is None:
-        exit_with_error("give the URL of the MCP server")
+        exit_with_error("give the URL of the MCP server: ringback check-server https://example.com/mcp")
     require_http_url(url, option="URL", example="https://example.com/mcp")
     options = RunOptions(
         url=url,

@@ -166,7 +166,7 @@ def _parse_url(url: str | None) -> str | None:
 def _find_file(client: Client, scope: FileScope, places: Places) -> Path:
     path = client.find_user_file(places) if scope is FileScope.USER else client.find_project_file(places)
     if path is None:
-        exit_with_error(f"{client.title} has no file for a project.")
+        exit_with_error(f"{client.title} has no file for a project. Leave --scope out for the file of the user.")
     return path
 
 
@@ -247,7 +247,10 @@ def _keep_running(command: tuple[str, ...], places: Places, *, write: bool) -> N
 def _undo(client: Client, path: Path, records: RecordFolder, api_key: str | None) -> None:
     stored = records.list_of_file(client.name, Path(os.path.realpath(path)))
     if not stored:
-        exit_with_error(f"{path}: Ringback has no record of a change of this file.")
+        exit_with_error(
+            f"{path}: Ringback has no record of a change of this file. If it has changed another one, name it as then: --file "
+            "FILE, or --scope project in the project's folder."
+        )
     services = _list_services([records.read(each) for each in stored])
     try:
         reports = [undo_connection(each, client=client, records=records) for each in stored]

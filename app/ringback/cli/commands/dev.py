@@ -6,7 +6,6 @@ import shlex
 import shutil
 import signal
 import tempfile
-from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -28,8 +27,6 @@ NAME_LENGTH_MAX: Final = 24
 NAME_DEFAULT: Final = "server"
 KEPT_DATABASE_URL: Final = "sqlite:///ringback-dev.db"
 TOOLS_SHOWN_MAX: Final = 20
-ERROR_LINES_SHOWN: Final = 20
-"""Lines of stderr: the end of a traceback, or of an installer's complaint."""
 
 _LAUNCHERS: Final = frozenset(
     {"bun", "bunx", "deno", "env", "node", "npx", "pipx", "pnpm", "py", "run", "uv", "uvx", "x"}
@@ -62,8 +59,8 @@ def dev(
 ) -> None:
     """Wrap one MCP server, print its URLs, and serve until interrupted. For this machine only.
 
-    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file. If the
-    server's tools cannot be listed, the command ends, with the reason and the last lines that the server wrote to stderr.
+    As `ringback serve --dev`: no API keys, and callbacks to loopback over http. Calls are kept in a temporary file. What the
+    server writes to stderr is shown. If its tools cannot be listed, the command ends, with the reason.
     """
     text = command[0] if len(command) == 1 else shlex.join(command)
     upstream_name = name or derive_upstream_name(text.split())
@@ -80,10 +77,10 @@ def dev(
         )
 
         first_look = _FirstLook(upstream_name, has_dashboard=settings.ui)
-        with _kept_error_lines(shows_them=log_level == "debug") as error_lines:
+        with _showing_stderr(are_logged=log_level == "debug"):
             server.serve(settings, [upstream], on_listening=first_look.announce)
         if first_look.problem is not None:
-            exit_with_error("\n".join([first_look.problem, *(f"  | {line}" for line in error_lines)]))
+            exit_with_error(first_look.problem)
 
 
 def derive_upstream_name(command: Sequence[str]) -> str:
@@ -165,23 +162,23 @@ class _FirstLook:
 
 
 @contextmanager
-def _kept_error_lines(*, shows_them: bool) -> Generator[Sequence[str]]:
-    """The last lines that the server writes to stderr, which the service logs at debug level."""
-    lines: deque[str] = deque(maxlen=ERROR_LINES_SHOWN)
+def _showing_stderr(*, are_logged: bool) -> Generator[None]:
+    """Print what the server writes to stderr as it comes, unless the log has it. The service logs it at debug level."""
 
-    def keep(record: logging.LogRecord) -> bool:
-        if record.msg != child_process.STDERR_EVENT:
+    def show(record: logging.LogRecord) -> bool:
+        if record.msg != child_process.STDERR_EVENT or are_logged:
             return True
-        lines.extend(str(record.__dict__["text"]).splitlines())
-        return shows_them
+        for line in str(record.__dict__["text"]).splitlines():
+            print_message(f"  | {line}")
+        return False
 
     logger, level = child_process.log, child_process.log.level
-    logger.addFilter(keep)
+    logger.addFilter(show)
     logger.setLevel(logging.DEBUG)
     try:
-        yield lines
+        yield
     finally:
-        logger.removeFilter(keep)
+        logger.removeFilter(show)
         logger.setLevel(level)
 
 

@@ -146,4 +146,9 @@ def _describe_skip(skipped: SkippedUpstream) -> str:
 def tools(upstream: UpstreamName, *, options: PrintOptions) -> None:
     """List the tools of an upstream. With --json also their schemas."""
     found = options.run(lambda client: client.tools(upstream))
-    print_list(found, _TOOL_COLUMNS, as_json=options.as_json, none=f"The upstream '{upstream}' lists no tools.")
+    print_list(
+        found,
+        _TOOL_COLUMNS,
+        as_json=options.as_json,
+        none=f"The upstream '{upstream}' lists no tools. See how it is doing: ringback upstreams",
+    )

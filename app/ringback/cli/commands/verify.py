@@ -1,5 +1,6 @@
 """`ringback verify`: verifies a callback that was saved to a file."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -104,7 +105,7 @@ def _read_file(name: str) -> bytes:
         with Path(name).open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1)
     if len(text) > FILE_BYTES_MAX:
-        exit_with_error(f"{name} is larger than a callback: {FILE_BYTES_MAX} bytes.")
+        exit_with_error(f"{name} is larger than a callback: {FILE_BYTES_MAX} bytes. Save one request only.")
     return text
 
 
@@ -118,7 +119,7 @@ def _parse_secrets(secrets: Sequence[str]) -> list[str]:
 
 
 def _read_public_keys(source: str) -> list[str]:
-    text = _fetch(source) if source.startswith(("http://", "https://")) else _read_file(source)
+    text = asyncio.run(_fetch(source)) if source.startswith(("http://", "https://")) else _read_file(source)
     try:
         return public_keys_from_jwks(text)
     except (ValueError, RecursionError):
@@ -127,17 +128,28 @@ def _read_public_keys(source: str) -> list[str]:
         )
 
 
-def _fetch(url: str) -> bytes:
+async def _fetch(url: str) -> bytes:
     text = b""
     try:
-        with httpx.stream("GET", url, timeout=JWKS_TIMEOUT_SECONDS) as response:
+        async with (
+            asyncio.timeout(JWKS_TIMEOUT_SECONDS),  # httpx limits each read only
+            httpx.AsyncClient(timeout=JWKS_TIMEOUT_SECONDS) as http,
+            http.stream("GET", url) as response,
+        ):
             response.raise_for_status()
-            for chunk in response.iter_bytes():
+            async for chunk in response.aiter_bytes():
                 text += chunk
                 if len(text) > FILE_BYTES_MAX:
                     exit_with_error(f"{url} is no set of keys: it is larger than {FILE_BYTES_MAX} bytes.")
+    except TimeoutError:
+        exit_with_error(
+            f"The keys could not be read from {url} within {JWKS_TIMEOUT_SECONDS:g} s. Try again, or save them to a file "
+            "(--jwks FILE)."
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        exit_with_error(f"The keys could not be read from {url}: {error}")
+        exit_with_error(
+            f"The keys could not be read from {url}. Check the URL, or save them to a file (--jwks FILE). The reason: {error}"
+        )
     return text
 
 

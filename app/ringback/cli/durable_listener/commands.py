@@ -1,8 +1,9 @@
 """Runs a shell command for each callback."""
 
 import asyncio
+import re
 import signal
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,22 @@ EXIT_BY_SIGNAL: Final = 128
 _START_SCRIPT: Final = 'IFS= read -r _ && exec sh -c "$1"'
 """Waits for the first line of standard input, which is empty, and becomes the command $1, which reads the rest. The listener
 writes the line when the guard knows the command: a listener that is killed before that leaves no command behind."""
+_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z0-9_./+][A-Za-z0-9_./+-]*)(?=[\s;&|<>]|$)")
+"""What a shell runs, if nothing of it is to be replaced first. Not `NAME=VALUE` and not `name()`."""
+
+
+async def find_missing_program(command: str, environment: Mapping[str, str]) -> str | None:
+    """The first word of the shell command, if it names nothing that the shell can run; None if that is not known."""
+    if (first := _FIRST_WORD.match(command)) is None:
+        return None
+    looking = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'command -v "$1"', "ringback-listen", first[1]),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        env=environment,
+    )
+    return None if await looking.wait() == 0 else first[1]
 
 
 class CommandHandler:

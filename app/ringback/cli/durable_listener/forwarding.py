@@ -1,5 +1,6 @@
 """Forwards callbacks to a URL, signed as Ringback signs (Standard Webhooks)."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from http import HTTPStatus
@@ -8,6 +9,7 @@ from typing import Final
 import httpx
 
 from ringback import __version__
+from ringback.backoff import parse_retry_after
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
 from ringback.cli.http_clients import refuse_cookies, remove_location
 from ringback.signing.standard_webhooks import build_signed_headers, derive_message_id, is_message_id
@@ -16,7 +18,8 @@ CONNECT_SECONDS: Final = 3.0
 """The service's own limit for a connection to a receiver."""
 RESPONSE_SECONDS: Final = 60.0
 """The receiver may acknowledge after its handler. The service gives an attempt 10 s; here no other delivery waits."""
-RETRY_AFTER_DIGITS_MAX: Final = 9
+ATTEMPT_SECONDS: Final = CONNECT_SECONDS + 2 * RESPONSE_SECONDS
+"""For one attempt: its body may take as long as the response."""
 FINAL_STATUSES: Final = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
 """Statuses after which Ringback does not repeat a delivery."""
 
@@ -40,11 +43,12 @@ class ForwardHandler:
         self._current_time = current_time
 
     async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
+        request = self._http.stream("POST", self._url, content=received.body, headers=self._build_headers(received))
         try:
-            async with self._http.stream(
-                "POST", self._url, content=received.body, headers=self._build_headers(received)
-            ) as response:  # the body of the response is not read
-                return _judge_response(response)
+            async with asyncio.timeout(ATTEMPT_SECONDS), request as response:  # the body of the response is not read
+                return _judge_response(response, now=self._current_time())
+        except TimeoutError:  # httpx limits each read only
+            return Failed(f"{self._url} did not respond within {ATTEMPT_SECONDS:g} s")
         except httpx.HTTPError as error:
             return Failed(f"{self._url} did not respond ({type(error).__name__})")
 
@@ -76,16 +80,11 @@ def create_http_client() -> httpx.AsyncClient:
     )
 
 
-def _judge_response(response: httpx.Response) -> HandlerOutcome:
+def _judge_response(response: httpx.Response, *, now: datetime) -> HandlerOutcome:
     if response.is_success:
         return Handled()
     reason = f"{response.request.url} responded with {response.status_code}"
     if response.status_code in FINAL_STATUSES:
         return Refused(reason)
-    return Failed(reason, retry_after_seconds=_parse_retry_after(response))
-
-
-def _parse_retry_after(response: httpx.Response) -> float:
-    value = response.headers.get("retry-after", "")
-    is_seconds = value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX
-    return float(value) if is_seconds else 0.0
+    asked = parse_retry_after(response.headers.get("retry-after"), now=now)
+    return Failed(reason, retry_after_seconds=asked or 0.0)

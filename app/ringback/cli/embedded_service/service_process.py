@@ -101,7 +101,9 @@ async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
         if clock.monotonic() >= ends_at:
             exit_with_error(f"Process {running.pid} has not stopped. If it stays so, end it: kill -9 {running.pid}")
         await clock.sleep(LOOK_AGAIN_SECONDS)
-    print_message("Stopped.")
+    print_message(
+        "Stopped. Clients that are still open start it again with their next request: close them, and it stays stopped."
+    )
 
 
 def _serve(paths: ServicePaths, environment: ServiceEnvironment) -> None:

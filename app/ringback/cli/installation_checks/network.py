@@ -19,6 +19,7 @@ from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
+from ringback.domain.attempt_category import ADVICE, AttemptCategory
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl
@@ -244,7 +245,8 @@ def _describe_failure(problem: OSError) -> str:
     """Why a receiver could not be reached, and what to check."""
     match problem:
         case BlockedAddress():
-            return f"Its address may not receive callbacks ({problem.special_range})."
+            advice = ADVICE[AttemptCategory.BLOCKED_ADDRESS]
+            return f"Its address may not receive callbacks ({problem.special_range}). {advice}"
         case UnresolvedHost():
             return f"Its name cannot be resolved: {problem}. Check DNS."
         case ProxyFailed():

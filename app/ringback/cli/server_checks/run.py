@@ -103,7 +103,7 @@ async def _require_chosen_type(server: ServerUnderTest) -> None:
         return
     if wanted not in listed:
         shown = ", ".join(listed[:TYPES_SHOWN]) + (", …" if len(listed) > TYPES_SHOWN else "")
-        raise ImpossibleRun(f"the server has no event type {wanted!r}; it lists: {shown or 'none'}")
+        raise ImpossibleRun(f"the server has no event type {wanted!r}; it lists: {shown or 'none'}. Correct --event")
 
 
 async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:

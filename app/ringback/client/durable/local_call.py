@@ -131,21 +131,45 @@ class LocalCall:
 
     async def acquire_lease(self, **changes: Any) -> bool:
         """Become the only process that sends the request, with these changes; False if another process was first."""
-        expected, now = self.record.position, self.clock.now()
-        is_acquired = False
+        now = self.clock.now()
+        return await self._change_lease(
+            lambda record: record.lease_holder in {None, self._holder} or record.lease_until <= now,
+            {**changes, "lease_holder": self._holder, "lease_until": now + LEASE_SECONDS},
+        )
+
+    async def keep_lease(self, **changes: Any) -> bool:
+        """As `acquire_lease`, unless the lease has lapsed and another process has said since that the tool has not run."""
+        lease_until = self.clock.now() + LEASE_SECONDS
+        return await self._change_lease(
+            lambda record: record.lease_holder == self._holder, {**changes, "lease_until": lease_until}
+        )
+
+    async def revoke_lease(self) -> bool:
+        """Let a process that is gone send nothing if it comes back. False if it has sent the request or has its lease again."""
+        now = self.clock.now()
+        return await self._change_lease(
+            lambda record: record.lease_holder is None or record.lease_until <= now,
+            {"lease_holder": None, "lease_until": 0.0},
+        )
+
+    async def _change_lease(self, is_free: Callable[[CallRecord], bool], changes: dict[str, Any]) -> bool:
+        """Write the changes if the request was not sent since the record was last read here, and the lease is free."""
+        expected = self.record.position
+        is_changed = False
 
         def change(record: CallRecord) -> CallRecord:
-            nonlocal is_acquired
-            is_free = record.lease_holder in {None, self._holder} or record.lease_until <= now
-            is_acquired = record.position == expected and record.completion is None and is_free
-            if not is_acquired:
-                return record
-            lease = {"lease_holder": self._holder, "lease_until": now + LEASE_SECONDS}
-            return _changed(record, {**changes, **lease})
+            nonlocal is_changed
+            changed = _changed(record, changes)
+            # A state that repeats a write whose response was lost says of the second one that the record was changed.
+            is_own_write = "position" in changes and record.lease_holder == self._holder and changed == record
+            is_changed = record.completion is None and (
+                is_own_write or (record.position == expected and is_free(record))
+            )
+            return changed if is_changed else record
 
         async with self._writing:
             await self._update(change)
-        return is_acquired
+        return is_changed
 
     async def renew_lease(self) -> None:
         """Renew the lease while this process has it, until cancelled. Raises `UnknownHandle`."""

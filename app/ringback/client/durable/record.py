@@ -112,6 +112,8 @@ class CallRecord(RecordPart):
     """Answers that wait to be sent."""
     answered_keys: tuple[str, ...] = ()
     """A server may still list a question for a moment after its answer has arrived."""
+    session_gone_since: float | None = None
+    """Seconds since 1970. Since then, each resume of the stream has found that the server does not know its session."""
     completion: Completion | None = None
     lease_holder: str | None = None
     """The caller that sends the request or waits for its response, while only that process can get it."""

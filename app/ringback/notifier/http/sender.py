@@ -16,10 +16,10 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from ringback import __version__
+from ringback.backoff import parse_retry_after
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import AttemptResult, category_for_status_code
 from ringback.domain.principal import Principal
-from ringback.domain.retry import parse_retry_after
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.failures import describe_location
 from ringback.notifier.http.target import Target

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ringback.domain.call import Call, Handle, Progress
+from ringback.domain.call import Call, Handle, Progress, ServerFingerprint
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.principal import Principal
 from ringback.upstreams.session_ports import CallSessionPort
@@ -31,7 +31,7 @@ class CallContext(Protocol):
         """The call as this context last wrote or read it."""
         ...
 
-    def enter_server(self, fingerprint: str | None) -> None:
+    def enter_server(self, fingerprint: ServerFingerprint | None) -> None:
         """Handles that are saved from now on belong to the server with this fingerprint."""
         ...
 

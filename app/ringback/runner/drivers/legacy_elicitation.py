@@ -5,7 +5,7 @@
 
 `upstreams.elicitation_router` passes a question to the relay only if it certainly belongs to the relay's call. The name of a
 question is the id of the upstream's request, so another process can answer it over the same session. A question that cannot be
-kept, because it is too large for example, is refused: the tool gets an error and goes on.
+kept, because it is too large or one of thousands for example, is refused: the tool gets an error and goes on.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import MRTR_DRIVER, Call
-from ringback.domain.inputs import check_input_requests
+from ringback.domain.inputs import check_input_requests, require_further_round
 from ringback.domain.login_waits import awaits_login
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
@@ -81,6 +81,7 @@ class _ElicitationRelay:
     def _require_storable(self, name: str, request: Mapping[str, Any]) -> None:
         try:
             check_input_requests({**self._pending, name: request})
+            require_further_round(self._context.call, waiting=len(self._pending))
         except ValueError as problem:
             raise MCPError(INVALID_PARAMS, f"The question was not asked. {problem}") from None
 

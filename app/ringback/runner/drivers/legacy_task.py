@@ -33,6 +33,7 @@ from ringback.protocol.tasks import (
     TaskAwaitingInput,
     WorkingTask,
     await_poll,
+    check_legacy_task_result,
     declares_legacy_tasks,
     find_created_legacy_task_id,
     parse_legacy_task,
@@ -95,7 +96,8 @@ class LegacyTaskDriver:
                 task = await _cancel_task(legacy_session, task_id)
         except SessionNotFound:
             task = await _cancel_task(session.legacy_session, task_id)
-        return CANCELLED_COMPLETION if task.get("status") == "cancelled" else None
+        is_this_task = task.get("taskId", task_id) == task_id
+        return CANCELLED_COMPLETION if is_this_task and task.get("status") == "cancelled" else None
 
     async def _start_task(
         self, session: CallSessionPort, context: CallContext, on_progress: ProgressFnT
@@ -141,6 +143,7 @@ class _LegacyTaskExecution:
         *,
         clock: Clock,
     ) -> None:
+        self._task_id = task_id
         self._params = {"taskId": task_id}
         self._legacy_session = legacy_session
         self._context = context
@@ -166,7 +169,7 @@ class _LegacyTaskExecution:
         task = await await_poll(self._legacy_session.send_request("tasks/get", self._params))
         await withdraw_login_request(self._context)
         self._poller.set_poll_interval(task.get("pollInterval"))
-        match parse_legacy_task(task):
+        match parse_legacy_task(task, self._task_id):
             case WorkingTask(message):
                 await self._poller.report_status_message(message)
                 return None
@@ -181,9 +184,11 @@ class _LegacyTaskExecution:
         """The tool's result. For a task that is `input_required` this is requested early: its stream carries the questions."""
         fetching = self._legacy_session.send_request("tasks/result", self._params)
         try:
-            return result_to_completion(dict(await (fetching if awaits_input else await_poll(fetching))))
+            result = await (fetching if awaits_input else await_poll(fetching))
         except UpstreamError as failure:
             return None if awaits_input else error_to_completion(failure.error)
+        check_legacy_task_result(result, self._task_id)
+        return result_to_completion(dict(result))
 
     async def _wait_for_notification(self) -> None:
         if self._notifications is None or await self._notifications.next_notification() is None:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from ringback.backoff import ROUND_BACKOFF
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
-from ringback.domain.inputs import check_input_requests
+from ringback.domain.inputs import check_input_requests, require_further_round
 from ringback.protocol.errors import RequestFailed, RequestNotSent
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
@@ -106,6 +106,7 @@ def _park_for_input(call: Call, handle: Handle, requests: Any) -> CallCompletion
         return input_not_accepted_completion()
     try:
         check_input_requests(requests)
+        require_further_round(call)
     except ValueError as problem:
         return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
     return ParkedCall(handle=handle, input_requests=cast("Mapping[str, Mapping[str, Any]]", requests))

@@ -31,6 +31,7 @@ from ringback.protocol.resumable_requests import (
     READ_SECONDS_MAX,
     RESUME_SECONDS_FIRST,
     RESUME_SECONDS_MAX,
+    SESSION_GONE_SECONDS,
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
@@ -48,10 +49,6 @@ POSITION_SAVE_SECONDS: Final = 1.0
 cost more."""
 RESUME_BACKOFF: Final = Backoff(first_seconds=RESUME_SECONDS_FIRST, longest_seconds=RESUME_SECONDS_MAX)
 READ_TIMEOUT: Final = Backoff(first_seconds=READ_SECONDS_FIRST, longest_seconds=READ_SECONDS_MAX)
-
-SESSION_GONE_SECONDS: Final = 5.0
-"""A session counts as gone once the upstream has said so for this long: a proxy that restarts says 404 for a moment, too, and
-the tool runs on behind it."""
 
 _Positions = ThrottledWriter[StreamPosition]
 

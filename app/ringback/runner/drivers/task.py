@@ -141,7 +141,7 @@ class _TaskExecution:
     async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
         """Apply a DetailedTask: its completion, its questions or its status message."""
         self._poller.set_poll_interval(task.get("pollIntervalMs"))
-        match parse_task(task):
+        match parse_task(task, self._task_id):
             case CompletedTask(result):
                 return result_to_completion(result)
             case FailedTask(error):

@@ -14,7 +14,7 @@ from mcp_types import URL_ELICITATION_REQUIRED
 
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
-from ringback.domain.inputs import ELICITATION_METHOD, check_input_requests
+from ringback.domain.inputs import ELICITATION_METHOD, INPUT_ROUNDS_MAX, check_input_requests
 from ringback.runner.drivers.driver import CallContext, Driver, ParkedCall
 from ringback.upstreams.session_ports import CallSessionPort
 
@@ -46,7 +46,7 @@ class UrlElicitationDriver:
                 await context.save_handle(None)
         ended = await self._driver.run_call(session, context)
         requests = find_url_requests(ended) if isinstance(ended, CallCompletion) else None
-        if requests is None or number >= ROUNDS_MAX:
+        if requests is None or number >= ROUNDS_MAX or context.call.input_round >= INPUT_ROUNDS_MAX:
             return ended
         handle = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": number + 1, _ROUND: number + 1})
         return ParkedCall(handle=handle, input_requests=requests)

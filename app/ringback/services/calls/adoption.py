@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ringback.domain.call import Call, Handle, count_argument_bytes
+from ringback.domain.call import Call, Handle, ServerFingerprint, count_argument_bytes
 from ringback.domain.call_rows import hash_task
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ports import Store, Transaction
@@ -41,7 +41,7 @@ class TaskLookup(Protocol):
         """
         ...
 
-    def list_shared_names(self, upstream: str, server_fingerprint: str | None) -> Sequence[str]:
+    def list_shared_names(self, upstream: str, server_fingerprint: ServerFingerprint | None) -> Sequence[str]:
         """The upstream and all other names of the server at which principals share an account, in alphabetical order.
 
         Empty if each principal has an account of its own at the upstream.

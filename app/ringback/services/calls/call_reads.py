@@ -34,7 +34,7 @@ async def get_changeable_call(tx: Transaction, caller: Caller, call_id: str) -> 
     if not caller.may_use_upstream(call.upstream):
         raise Forbidden(
             f"This key may read the call, but not change it: the call is at the upstream '{call.upstream}', and the key is "
-            "limited to other upstreams.",
+            "limited to other upstreams. Use a key that may use this one.",
             upstream=call.upstream,
         )
     return call

@@ -92,6 +92,7 @@ class InputAnswers:
             raise InvalidRequest(
                 f"The answer does not match the requestedSchema of its question: {detail}. The questions stay open.",
                 errors=errors,
+                requested_schemas={each.key: each.schema for each in contents if _is_named(each, errors)},
             )
 
     async def _end_without_login(self, tx: Transaction, answer: InputAnswer) -> InputAnswer:
@@ -100,15 +101,22 @@ class InputAnswers:
         return replace(answer, call=ended or answer.call)
 
 
+def _is_named(content: AnswerContent, errors: Sequence[Mapping[str, str]]) -> bool:
+    pointer = jsontext.format_pointer(["responses", content.key, "content"])
+    return any(error["pointer"].startswith(pointer) for error in errors)
+
+
 def _check_responses(responses: Mapping[str, Any]) -> None:
     if not responses or len(responses) > INPUT_RESPONSES_MAX:
         raise InvalidRequest(f"responses must hold 1 to {INPUT_RESPONSES_MAX} answers, by the keys in input_requests.")
     for key, response in responses.items():
         if not _is_elicit_result(response):
+            shown = key[: len("r100.32")]
             raise InvalidRequest(
-                'Each answer is an object like {"action": "accept", "content": {…}}; action can also be "decline" or '
-                '"cancel", without content.',
-                key=key[: len("r100.32")],
+                f"The answer '{shown}' must be an object like "
+                '{"action": "accept", "content": {…}}, with the content that the requestedSchema of its question asks for; '
+                'action can also be "decline" or "cancel", without content.',
+                key=shown,
             )
 
 

@@ -210,7 +210,8 @@ def _require_allowed(caller: Caller, report: CallReport) -> None:
     report.require_allowed(caller, Scope.ADOPT)
     if not caller.may_use_upstream(report.upstream):
         raise Forbidden(
-            f"This key may not report calls of an upstream '{report.upstream}'. It is limited to other upstreams."
+            f"This key may not report calls of an upstream '{report.upstream}'. It is limited to other upstreams. Use a key "
+            "that may use this one."
         )
 
 

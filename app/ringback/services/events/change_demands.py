@@ -6,7 +6,11 @@ demand is stored, because the node that watches the upstreams may be another one
 
 from datetime import datetime
 
-from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, find_reached_limit
+from ringback.domain.change_subscriptions import (
+    CHANGE_SUBSCRIPTIONS_TOPIC,
+    find_reached_limit,
+    make_change_arguments,
+)
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.event import EventName
@@ -48,7 +52,7 @@ class ChangeDemands:
 
 
 def _build_demand(caller: Caller, upstream: str, uri: str | None, *, polled_until: datetime) -> EventDemand:
-    arguments = {"upstream": upstream} if uri is None else {"upstream": upstream, "uri": uri}
+    arguments = make_change_arguments(upstream, uri)
     return EventDemand(
         principal=caller.principal,
         event_name=EventName.UPSTREAM_CHANGED,
@@ -62,11 +66,7 @@ async def _require_free_resource(tx: Transaction, demand: EventDemand) -> None:
     """Each resource is one subscription at the upstream, for whichever webhooks and demands."""
     if (uri := demand.arguments.get("uri")) is None:
         return
-    limit = find_reached_limit(
-        await tx.change_subscriptions.list_all(now=tx.now()),
-        principal=demand.principal,
-        upstream=demand.arguments["upstream"],
-        uri=uri,
-    )
+    watched = await tx.change_subscriptions.list_watched_resources(demand.arguments["upstream"], now=tx.now())
+    limit = find_reached_limit(watched, principal=demand.principal, uri=uri)
     if limit is not None:
         raise demand_quota_exceeded("watched_resources", limit, "Watch another resource of this upstream no longer.")

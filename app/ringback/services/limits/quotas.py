@@ -107,6 +107,8 @@ class QuotaEnforcer:
         self._streams: Counter[Principal] = Counter()
         self._key_streams: Counter[KeyId] = Counter()
         self._bulk_requests: Counter[Principal] = Counter()
+        self.session_publishers: Counter[Principal] = Counter()
+        """What runs for the legacy MCP sessions of each principal (`mcp_server.session_notifications`)."""
         self._with_many_calls: set[Principal] = set()
         """Principals whose last start found so many open calls that the next one is background work."""
 

@@ -176,7 +176,11 @@ class WebhookRegistrations:
                 return RegisteredWebhook(webhook=inserted, secret=built.generated_secret), None
             headers = existing.headers if registration.headers is None else registration.headers
             require_headers_for_origin(
-                existing, wanted.url, are_given=registration.headers is not None, policy=self._guard.policy
+                existing,
+                wanted.url,
+                are_given=registration.headers is not None,
+                policy=self._guard.policy,
+                replaces_secret=registration.secret is not None,
             )
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)

@@ -114,7 +114,7 @@ async def _are_changes_recorded(tx: Transaction, webhook: Webhook) -> bool:
     wanted = ChangeSubscription(
         principal=webhook.principal, upstream=webhook.upstream or "", resource_uri=webhook.resource_uri
     )
-    return wanted in await tx.change_subscriptions.list_all(now=tx.now())
+    return await tx.change_subscriptions.has_subscription(wanted, now=tx.now())
 
 
 async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, *, since: datetime) -> bool:

@@ -84,13 +84,25 @@ def require_effective_outcomes(webhook: Webhook) -> None:
         raise InvalidRequest("outcomes: only call.finished has an outcome. Add it to events, or leave outcomes out.")
 
 
-def require_headers_for_origin(webhook: Webhook, url: str, *, are_given: bool, policy: TargetPolicy) -> None:
-    """Raise `InvalidRequest` if stored headers would be sent to another origin.
+def require_headers_for_origin(
+    webhook: Webhook, url: str, *, are_given: bool, policy: TargetPolicy, replaces_secret: bool = False
+) -> None:
+    """Raise `InvalidRequest` if stored headers would be sent to another origin, or if new ones could not be stored.
 
-    Responses show names only, so a stolen API key must not get the values by changing the URL.
+    Responses show names only, so a stolen API key must not get the values by changing the URL. Headers are sealed with the
+    secrets: while these cannot be read, they stay as they are, in case that their key comes back, unless a new secret
+    replaces all of it.
     """
     targets = TargetCache(policy)
-    if webhook.headers and not are_given and targets.get_origin(url) != targets.get_origin(webhook.url):
+    is_elsewhere = targets.get_origin(url) != targets.get_origin(webhook.url)
+    if webhook.has_unreadable_secrets:
+        if (are_given or is_elsewhere) and not replaces_secret:
+            raise InvalidRequest(
+                "headers: the key that sealed the webhook's secret and headers is missing here, so the headers, and the origin "
+                f"of the URL, cannot be changed. Rotate the secret first: POST /v1/webhooks/{webhook.id}/rotate-secret. Then "
+                "send the headers that the webhook is to have."
+            )
+    elif webhook.headers and not are_given and is_elsewhere:
         raise InvalidRequest(
             "headers: the webhook has headers, and its new URL has another origin. Send the headers again with the URL, "
             "or {} to remove them."
@@ -132,12 +144,8 @@ def warn_of_unlisted_upstream(caller: Caller, webhook: Webhook, catalog: ToolCat
 async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:
     if webhook.resource_uri is None or webhook.upstream is None:
         return
-    limit = find_reached_limit(
-        await tx.change_subscriptions.list_all(now=tx.now()),
-        principal=webhook.principal,
-        upstream=webhook.upstream,
-        uri=webhook.resource_uri,
-    )
+    watched = await tx.change_subscriptions.list_watched_resources(webhook.upstream, now=tx.now())
+    limit = find_reached_limit(watched, principal=webhook.principal, uri=webhook.resource_uri)
     if limit is not None:
         raise QuotaExceeded(
             f"{limit} resources of this upstream have subscriptions already. Remove a webhook that names one of them.",

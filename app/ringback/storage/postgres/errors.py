@@ -75,6 +75,11 @@ def is_connection_lost(error: BaseException) -> bool:
     return isinstance(error, _LOST_CONNECTIONS)
 
 
+def is_session_replaced(error: BaseException) -> bool:
+    """Whether the connection has another session than that in which the driver prepared its statements."""
+    return _code(error) in _SHARED_SESSION_CODES
+
+
 def to_caller_error(error: Exception, *, ran_seconds: float = 0.0) -> Exception:
     """The error for the caller of a unit of work. `ran_seconds` is how long all runs of the unit took."""
     if isinstance(error, RingbackError):
@@ -87,7 +92,7 @@ def to_caller_error(error: Exception, *, ran_seconds: float = 0.0) -> Exception:
     if (
         is_connection_lost(error)
         or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES))
-        or _code(error) in _SHARED_SESSION_CODES
+        or is_session_replaced(error)
     ):
         return to_store_unavailable(error)
     return error
@@ -100,7 +105,7 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
             "The database cannot be used now: the connection was lost. Try again."
         )  # the driver's words are internals
-    if _code(error) in _SHARED_SESSION_CODES:
+    if is_session_replaced(error):
         return StoreUnavailable(SESSIONS_NOT_KEPT, needs_operator=True)  # the driver's advice does not suffice
     reason = _describe(error)
     if advice := _find_fault_of_url(error):

@@ -5,6 +5,7 @@
                  │ any other error: ROLLBACK, and the error to the caller
                  │ the connection is lost: PostgreSQL rolls back; StoreUnavailable to the caller
                  │ the server is a standby: the same, and the next unit connects anew, perhaps to the primary
+                 │ a proxy has replaced the session, as some do that hide a failover: the same
 
 Units run at READ COMMITTED and lock what they decide about (`domain.ports`). A connection that is lost during COMMIT leaves
 open whether the unit was committed. Its caller gets `StoreUnavailable`, which says so, and its rollback actions run: what
@@ -26,7 +27,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.postgres.driver import Connection
-from ringback.storage.postgres.errors import is_conflict, is_connection_lost, to_caller_error
+from ringback.storage.postgres.errors import is_conflict, is_connection_lost, is_session_replaced, to_caller_error
 from ringback.storage.postgres.statements import UnitConnection, load_sql
 from ringback.storage.postgres.transaction import PostgresTransaction
 from ringback.storage.rows.unit import PAUSED
@@ -73,7 +74,7 @@ class UnitRunner:
     ) -> None:
         """`on_silence` is called when other connections are likely to be useless, too. `random_fraction` is uniform in [0, 1).
 
-        A unit then got no answer in time, or from a server that only reads.
+        A unit then got no answer in time, or from a server that only reads, or its connection has another session.
         """
         self._clock = clock
         self._sealer = sealer
@@ -137,7 +138,8 @@ class UnitRunner:
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
             await _roll_back(connection, error)
-            if isinstance(error, OnlyReads) or isinstance(error.__cause__ or error, TimeoutError):
+            cause = error.__cause__ or error
+            if isinstance(error, OnlyReads) or isinstance(cause, TimeoutError) or is_session_replaced(cause):
                 self._on_silence()
 
 
@@ -168,7 +170,7 @@ async def commit_transaction(connection: Connection) -> None:
 
 async def _roll_back(connection: Connection, error: Exception) -> None:
     """Leave the connection without a transaction, or closed."""
-    if isinstance(error, CommitUnanswered | OnlyReads) or is_connection_lost(error):
+    if isinstance(error, CommitUnanswered | OnlyReads) or is_connection_lost(error) or is_session_replaced(error):
         connection.terminate()
     elif connection.is_in_transaction():
         try:

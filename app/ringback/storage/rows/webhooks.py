@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.catch_up import CatchUp
-from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.domain.change_subscriptions import ChangeSubject, ChangeSubscription, find_change_topic
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, REQUESTED_PROBE_SPACING_SECONDS, CircuitBreaker
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
@@ -14,6 +14,7 @@ from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
+from ringback.protocol.mcp_events.subscription_key import ARGUMENTS_BYTES_MAX
 from ringback.storage.records import encode_headers
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
 from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
@@ -254,6 +255,35 @@ class SqlChangeSubscriptions(SqlRows, noun="change_subscriptions"):
 
     async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
         return await self._sql.fetch_records("all", RECORDS.change_subscription, now=instant_to_column(now))
+
+    async def has_subscription(self, wanted: ChangeSubscription, *, now: datetime) -> bool:
+        found = await self._sql.fetch_one(
+            "has",
+            principal=wanted.principal,
+            upstream=wanted.upstream,
+            resource_uri=wanted.resource_uri or "",
+            topic=find_change_topic(wanted.upstream, wanted.resource_uri),
+            now=instant_to_column(now),
+        )
+        return found is not None
+
+    async def list_of_subjects(
+        self, subjects: Collection[ChangeSubject], *, now: datetime
+    ) -> Collection[ChangeSubscription]:
+        rows = [
+            (upstream, uri or "", find_change_topic(upstream, uri))
+            for upstream, uri in subjects
+            if uri is None
+            or (uri.isprintable() and len(uri) <= ARGUMENTS_BYTES_MAX)  # none that an upstream has made up
+        ]
+        return await self._sql.fetch_records(
+            "of_subjects", RECORDS.change_subscription, subjects=json_to_column(rows), now=instant_to_column(now)
+        )
+
+    async def list_watched_resources(self, upstream: str, *, now: datetime) -> Collection[ChangeSubscription]:
+        return await self._sql.fetch_records(
+            "watched_resources", RECORDS.change_subscription, upstream=upstream, now=instant_to_column(now)
+        )
 
 
 class SqlOriginBreakers(SqlRows, noun="origin_breakers"):

@@ -41,6 +41,8 @@ class Checkpointer:
         self._interval_seconds = interval_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-checkpoint")
         self._planned: asyncio.TimerHandle | None = None
+        self._is_failing = False
+        """Whether the last copy failed."""
 
     def note_commit(self) -> None:
         """Plan a copy, unless one is planned or running. Pages that come during a copy are left to the next one."""
@@ -71,7 +73,11 @@ class Checkpointer:
             with self._keep_log():
                 self._connection.execute(SESSION_STATEMENTS["move_log_into_file"]).fetchall()
         except sqlite3.Error as error:
-            log.debug("store.log_not_copied", extra={"reason": str(error)})
+            if not self._is_failing:  # a full disk fails each second, and the log grows meanwhile
+                log.warning("store.log_not_copied", extra={"reason": str(error)})
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
     @contextmanager
     def _keep_log(self) -> Generator[None]:

@@ -101,6 +101,13 @@ Seconds = Annotated[
     Field(ge=0, le=INLINE_WAIT_SECONDS_MAX),
     must_be(f"a number of seconds from 0 to {INLINE_WAIT_SECONDS_MAX:g}"),
 ]
+ServerId = Annotated[
+    str | None,
+    Strict(),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    must_be("1 to 64 letters, digits, '.', '_' and '-', and begin with a letter or a digit"),
+]
+"""Literal, without placeholders: all nodes must have the same one."""
 
 OnDisconnect = Annotated[DisconnectAction | None, must_be(f"one of {', '.join(DisconnectAction)}")]
 PendingResult = Annotated[PendingForm, must_be(f"one of {', '.join(PendingForm)}")]

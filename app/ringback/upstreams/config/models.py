@@ -126,6 +126,8 @@ class UpstreamConfig:
     pending: PendingForm = PendingForm.RESULT
     tool_pending: Mapping[str, PendingForm] = field(default_factory=dict[str, PendingForm])
     """The same for single tools, by name; it overrides `pending`."""
+    server_id: str | None = None
+    """What the operator calls the server: it keeps its calls if its URL or command changes. None: these identify it."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     """Whether a call may run again after its runner died during the dispatch, unless its client sets a policy."""
     tool_rerun_policy: Mapping[str, RerunPolicy] = field(default_factory=dict[str, RerunPolicy])

@@ -19,6 +19,7 @@ from ringback.upstreams.config.fields import (
     PendingResult,
     Rerun,
     Seconds,
+    ServerId,
     Text,
     Texts,
     Url,
@@ -116,6 +117,7 @@ class RingbackSettings(OwnSettings):
         must_be(f"a whole number from 1 to {CONCURRENT_CALLS_MAX}"),
     ] = 0
     """0 stands for the default of the transport."""
+    server_id: ServerId = None
     trust_annotations: Bool = False
     check_arguments: Bool = True
     protocol: Annotated[ProtocolChoice, must_be(f"one of {', '.join(ProtocolChoice)}")] = ProtocolChoice.AUTO

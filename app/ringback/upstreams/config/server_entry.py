@@ -125,6 +125,7 @@ class _ServerEntry(BaseModel):
             name=name,
             configured_name=configured_name,
             transport=self.transport_kind,
+            server_id=own.server_id,
             max_concurrent=own.max_concurrent or self.max_concurrent_default,
             trusts_annotations=own.trust_annotations,
             checks_arguments=own.check_arguments,

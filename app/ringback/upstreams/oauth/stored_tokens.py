@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals, owner_erased_topic, upstream_tokens_topic
 from ringback.domain.upstream_logins import UpstreamTokens
@@ -171,8 +172,8 @@ class StoredTokenSource:
         except asyncio.CancelledError:
             self._stale_at = 0.0
             raise
-        except Exception:
-            log.warning("upstream.tokens_not_read", extra={"upstream": self.config.name}, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - the boundary to the store: the tokens read earlier stay in use
+            self._log_failure(logging.WARNING, "upstream.tokens_not_read", error)
             self._stale_at = self._clock.monotonic() + RETRY_SECONDS if self._is_loaded else 0.0
             if not self._is_loaded:
                 raise TokenUnavailable("The tokens for the upstream could not be read. Try again later.") from None
@@ -239,7 +240,7 @@ class StoredTokenSource:
         self._refreshing = None
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failed_until = self._clock.monotonic() + RETRY_SECONDS
-            log.error("upstream.tokens_not_refreshed", extra={"upstream": self.config.name}, exc_info=failure)
+            self._log_failure(logging.ERROR, "upstream.tokens_not_refreshed", failure)
 
     async def _refresh(self, tokens: UpstreamTokens, *, is_refused: bool) -> None:
         while True:
@@ -333,9 +334,17 @@ class StoredTokenSource:
                     self._accept_stored(changed)
                     return True
                 before = await self._store.load(self.config.name, self._owner)
-        except Exception:
-            log.warning("upstream.tokens_not_saved", extra={"upstream": self.config.name}, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - the boundary to the store: the next refusal tries again
+            self._log_failure(logging.WARNING, "upstream.tokens_not_saved", error)
         return False
+
+    def _log_failure(self, level: int, event: str, error: BaseException) -> None:
+        """An outage of the store is no bug, so its line has the reason and no traceback."""
+        extra = {"upstream": self.config.name}
+        if isinstance(error, StoreUnavailable):
+            log.log(level, event, extra={**extra, "reason": error.detail})
+        else:
+            log.log(level, event, extra=extra, exc_info=error)
 
     def _require_login(self, scope: str | None, message: str = _LOGIN_REQUIRED) -> LoginRequired:
         message = f"{message}: {login_command(self.config.name)}."

@@ -21,7 +21,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, ChangeSubscription, change_name
+from ringback.domain.change_subscriptions import (
+    CHANGE_SUBSCRIPTIONS_TOPIC,
+    ChangeSubject,
+    ChangeSubscription,
+    change_name,
+)
 from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -168,7 +173,11 @@ class UpstreamChangeRecorder:
             del self._pending[change]
         unwritten: dict[Principal, list[UpstreamChange]] | None = None
         try:
-            unwritten = _find_changes_by_principal(await self._store.read(_read_subscriptions), changes)
+            subjects = {ChangeSubject(change.upstream, change.uri) for change in changes}
+            subscriptions = await self._store.read(
+                lambda tx: tx.change_subscriptions.list_of_subjects(subjects, now=tx.now())
+            )
+            unwritten = _find_changes_by_principal(subscriptions, changes)
             await self._write_events(unwritten)
         except StoreUnavailable:
             log.debug("upstream.change_not_recorded")

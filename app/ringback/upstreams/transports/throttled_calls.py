@@ -14,9 +14,8 @@ from typing import Final
 
 import httpx2
 
-from ringback.backoff import Backoff
+from ringback.backoff import Backoff, parse_retry_after
 from ringback.domain.clock import Clock
-from ringback.domain.retry import parse_retry_after
 from ringback.protocol.http_failures import REFUSAL_BYTES_MAX, read_bounded
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord

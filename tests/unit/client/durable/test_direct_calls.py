@@ -10,7 +10,7 @@ import pytest
 from ringback.client import InvalidArgument
 from ringback.client.durable import DurableCaller, DurableClock, McpTarget, MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
-from ringback.client.durable.direct import calls, legacy_tasks, tasks
+from ringback.client.durable.direct import calls, legacy_tasks, streams, tasks
 from ringback.client.durable.direct.connection import DirectConnection
 from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
@@ -25,7 +25,8 @@ from ringback.client.durable.record import (
 )
 from ringback.client.models import InputRequest
 from ringback.protocol import tasks as protocol_tasks
-from ringback.protocol.errors import ResponseLost
+from ringback.protocol.errors import ResponseLost, SessionGone
+from ringback.protocol.resumable_requests import SESSION_GONE_SECONDS
 from tests.support.limits import WAIT_SECONDS
 from tests.support.plain_durable_callers import FastClock
 from tests.unit.client.durable.test_leases import RECORD
@@ -63,15 +64,33 @@ class RecordingClock(FastClock):
         await super().sleep(seconds)
 
 
+class AdvancingClock(FastClock):
+    """Pauses take no time, and advance the clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slept_seconds = 0.0
+
+    def now(self) -> float:
+        return super().now() + self._slept_seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self._slept_seconds += seconds
+        await super().sleep(seconds)
+
+
+POSITION = StreamedPosition(session_id="s", protocol_version="2025-11-25", request_id=1, event_id="e")
+GONE = SessionGone("The upstream no longer knows the session.")
+
+
 async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_on_gets_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2025-11-25: a client MUST respect `retry`."""
     results: list[Any] = [ResponseLost("The stream ended."), {"content": []}]
     connection = SimpleNamespace(retry_seconds=45.0, resume_stream=AsyncMock(side_effect=results))
-    position = StreamedPosition(session_id="s", protocol_version="2025-11-25", request_id=1, event_id="e")
     clock = RecordingClock()
-    call, _ = await open_calls(RECORD.model_copy(update={"position": position, "lease_holder": None}), clock=clock)
+    call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
 
     async def use_connection(_: Any, work: Any, **__: Any) -> Any:
         return await work(connection)
@@ -81,6 +100,50 @@ async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_o
 
     assert call.record.completion == DONE
     assert clock.pauses == [45.0]
+
+
+async def resume_with(monkeypatch: pytest.MonkeyPatch, *results: Any) -> tuple[CallRecord, float]:
+    """The record of a resumed call that gets these results, and the seconds until its end."""
+    connection = SimpleNamespace(retry_seconds=0.0, resume_stream=AsyncMock(side_effect=results))
+    clock = AdvancingClock()
+    call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
+
+    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
+        return await work(connection)
+
+    monkeypatch.setattr(calls, "use_connection", use_connection)
+    began_at = clock.now()
+    await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
+    assert connection.resume_stream.await_count == len(results)
+    return call.record, clock.now() - began_at
+
+
+async def test_a_session_that_is_unknown_for_a_moment_does_not_end_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that restarts says 404 for a moment, and the tool runs on behind it."""
+    record, _ = await resume_with(monkeypatch, GONE, ResponseLost("The stream ended."), GONE, {"content": []})
+
+    assert record.completion == DONE
+
+
+async def test_a_session_that_stays_unknown_ends_its_call_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, seconds = await resume_with(monkeypatch, GONE, GONE, GONE)
+
+    assert record.completion is not None
+    assert record.completion.outcome == "unknown"
+    assert SESSION_GONE_SECONDS <= seconds < 10
+
+
+async def test_joins_that_are_shorter_than_the_doubt_end_the_call_together() -> None:
+    connection = SimpleNamespace(retry_seconds=0.0, resume_stream=AsyncMock(side_effect=GONE))
+    clock = AdvancingClock()
+    call, other = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
+    await streams.resume_stream(cast("DirectConnection", connection), call, POSITION, read_seconds=5)
+    assert call.record.completion is None
+    await clock.sleep(SESSION_GONE_SECONDS)
+    await other.refresh()
+    await streams.resume_stream(cast("DirectConnection", connection), other, POSITION, read_seconds=5)
+
+    assert other.record.completion is not None
 
 
 class SilentAtFirst:
@@ -116,13 +179,32 @@ async def test_a_poll_of_a_task_without_any_response_is_sent_again(monkeypatch: 
     assert (followed.record.completion, legacy_followed.record.completion) == (DONE, DONE)
 
 
+async def test_a_call_never_ends_with_the_result_of_another_task() -> None:
+    theirs: dict[str, Any] = {"content": [{"type": "text", "text": "theirs"}]}
+    result: dict[str, Any] = {"content": []}
+    related = {"io.modelcontextprotocol/related-task": {"taskId": "t2"}}
+    ended: dict[str, Any] = {"taskId": "t1", "status": "completed"}
+    modern = AsyncMock(side_effect=[{**ended, "taskId": "t2", "result": theirs}, {**ended, "result": result}])
+    legacy = AsyncMock(side_effect=[{**ended, "taskId": "t2"}, ended, {**theirs, "_meta": related}, ended, result])
+    legacy_position = LegacyTaskPosition(task_id="t1", session_id=None, protocol_version="2025-11-25")
+
+    followed, _ = await open_calls(RECORD, clock=FastClock())
+    connection = cast("DirectConnection", SimpleNamespace(send_request=modern))
+    await tasks.follow_task(connection, followed, TaskPosition(task_id="t1"))
+    legacy_followed, _ = await open_calls(RECORD, clock=FastClock())
+    connection = cast("DirectConnection", SimpleNamespace(send_request=legacy, answers_input=False))
+    await legacy_tasks.follow_legacy_task(connection, legacy_followed, legacy_position)
+
+    assert (followed.record.completion, legacy_followed.record.completion) == (DONE, DONE)
+
+
 @pytest.mark.parametrize("error", [{}, {"code": "E1", "message": "no"}, {"code": True, "message": "no"}, {"code": 1}])
 async def test_a_task_that_failed_with_an_error_of_the_wrong_shape_has_one_that_callers_can_read(
     error: dict[str, Any],
 ) -> None:
     call, _ = await open_calls(RECORD)
 
-    await tasks.apply_task(call, {"taskId": "t1", "status": "failed", "error": error})
+    await tasks.apply_task(call, {"taskId": "t1", "status": "failed", "error": error}, TaskPosition(task_id="t1"))
 
     completion = call.record.completion
     assert completion is not None
@@ -196,5 +278,5 @@ async def test_a_task_s_question_that_another_process_has_answered_meanwhile_is_
     assert (second.record.input_requests, second.record.answered_keys) == ({}, ("a", "b"))
 
     listed: dict[str, Any] = {key: {"method": "elicitation/create", "params": {}} for key in ("a", "b", "c")}
-    await tasks.apply_task(first, {"taskId": "t1", "status": "input_required", "inputRequests": listed})
+    await tasks.apply_task(first, {"taskId": "t1", "status": "input_required", "inputRequests": listed}, position)
     assert list(first.record.input_requests) == ["c"]

@@ -8,9 +8,15 @@ import asyncpg
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.postgres.driver import Connection, connect
+from ringback.domain.ports import Transaction
+from ringback.storage.open import open_store
+from ringback.storage.postgres import store
+from ringback.storage.postgres.driver import Connection, connect, connect_for_units
 from ringback.storage.postgres.errors import SESSIONS_NOT_KEPT, to_store_unavailable
 from ringback.storage.postgres.own_session import require_own_session
+from tests.support.clock import FakeClock
+from tests.support.examples import ALICE
+from tests.support.stores import make_sealer
 
 SSL_REQUEST = 8
 KNOWN_TO_POOLERS = {"user", "database", "client_encoding", "application_name"}
@@ -110,3 +116,29 @@ def test_a_parameter_of_the_url_that_a_pooler_refuses_is_named() -> None:
     assert unavailable.needs_operator
     assert "parameter of the database URL that the pooler does not know" in unavailable.detail
     assert "search_path" in unavailable.detail
+
+
+async def test_connections_whose_sessions_a_proxy_has_replaced_cost_one_unit_and_are_closed(
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a proxy does that hides a failover from its clients. A connection that stayed would fail in each later unit."""
+    opened: list[Connection] = []
+
+    async def connect_and_note(url: str) -> Connection:
+        opened.append(await connect_for_units(url))
+        return opened[-1]
+
+    async def append(tx: Transaction) -> int:
+        return await tx.events.reserve_seqs(ALICE, 1)
+
+    monkeypatch.setattr(store, "connect_for_units", connect_and_note)
+    async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as nodes_store:
+        await asyncio.gather(*(nodes_store.write(append) for _ in range(8)))
+        for connection in opened:
+            await connection.execute("DEALLOCATE ALL")  # a new session has no prepared statements
+
+        with pytest.raises(StoreUnavailable, match="another session"):
+            await nodes_store.write(append)
+
+        assert await nodes_store.write(append) == 9
+        assert {connection.is_closed() for connection in opened[:-1]} == {True}

@@ -327,6 +327,19 @@ async def test_known_tokens_are_used_while_the_store_fails() -> None:
     assert await stage.node.get_token() == "access-1"
 
 
+async def test_an_outage_of_the_store_is_logged_with_its_reason_and_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = TokenStage()
+    stage.store.failures = 1
+    with pytest.raises(TokenUnavailable):
+        await stage.node.get_token()
+
+    (record,) = (each for each in caplog.records if each.message == "upstream.tokens_not_read")
+    assert record.exc_info is None
+    assert vars(record)["reason"] == "The disk is full."
+
+
 async def test_a_store_that_fails_at_a_refresh_is_a_temporary_failure() -> None:
     stage = TokenStage()
     await stage.node.get_token()

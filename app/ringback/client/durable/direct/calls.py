@@ -60,11 +60,10 @@ class DirectCalls:
 
     async def run_call(self, call: LocalCall) -> None:
         """Run the call until it ends, asks for input, or has used up its `timeout_seconds`."""
-        seconds = call.record.request.timeout_seconds
-        if seconds is None:
+        left = _get_seconds_left(call)
+        if left is None:
             await self._run_until_ended(call)
             return
-        left = call.handle.created_at.timestamp() + seconds - call.clock.now()
         if left <= 0.0:
             await self._read_stored_end(call)
         running = asyncio.create_task(self._run_until_ended(call))
@@ -132,8 +131,11 @@ class DirectCalls:
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
 
     async def check_questions(self, call: LocalCall) -> None:
-        position = call.record.position
-        if isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
+        """No process follows a call that waits for answers, so the next join finds out that its time is over."""
+        position, left = call.record.position, _get_seconds_left(call)
+        if left is not None and left <= 0.0:
+            await self._end_overdue(call)
+        elif isinstance(position, TaskPosition):  # of a round, the state alone knows the questions
             with suppress(RequestFailed):
                 await self._run(call, lambda connection: tasks.read_task(connection, call, position))
 
@@ -175,8 +177,8 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        if not await call.acquire_lease(position=PlainPosition()):
-            return  # the lease lapsed meanwhile, and another process sends the request
+        if not await call.keep_lease(position=PlainPosition()):
+            return  # the lease lapsed meanwhile, and another process sends the request or has said that it was not sent
         if not may_be_kept:
             call.started.set()
         await start(connection)
@@ -228,8 +230,10 @@ class DirectCalls:
                 await call.clock.sleep(STATE_POLL_SECONDS)  # the holder writes the result into the state
             case PlainPosition():
                 raise NotRejoinable(_LOST_WITH_ITS_PROCESS)
-            case _:
+            case _ if await call.revoke_lease():
                 raise CallNotStarted(_NOT_SENT)
+            case _:
+                await call.clock.sleep(STATE_POLL_SECONDS)  # it has sent the request meanwhile, or has its lease again
 
     async def _run_next_round(self, connection: DirectConnection, call: LocalCall) -> None:
         """Another process may have sent the first round, so this one may not know the tool yet."""
@@ -267,6 +271,12 @@ class DirectCalls:
 
     async def _use_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
         await _translate(self._run_in_task_session(call, position, work))
+
+
+def _get_seconds_left(call: LocalCall) -> float | None:
+    """None if the call has no time limit."""
+    seconds = call.record.request.timeout_seconds
+    return None if seconds is None else call.handle.created_at.timestamp() + seconds - call.clock.now()
 
 
 async def _translate(work: Awaitable[None]) -> None:

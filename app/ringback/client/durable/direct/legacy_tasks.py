@@ -34,6 +34,7 @@ from ringback.protocol.tasks import (
     TaskPolling,
     WorkingTask,
     await_poll,
+    check_legacy_task_result,
     find_created_legacy_task_id,
     parse_legacy_task,
 )
@@ -105,7 +106,7 @@ async def cancel_legacy_task(connection: DirectConnection, call: LocalCall, posi
 async def _apply_task(
     connection: DirectConnection, call: LocalCall, position: LegacyTaskPosition, task: Mapping[str, Any]
 ) -> None:
-    match parse_legacy_task(task):
+    match parse_legacy_task(task, position.task_id):
         case WorkingTask(message):
             report_status_message(call, message)
         case CancelledTask():
@@ -125,6 +126,7 @@ async def _fetch_result(connection: DirectConnection, call: LocalCall, position:
     except UpstreamError as failure:
         await call.complete(completion_from_failure(failure))
     else:
+        check_legacy_task_result(result, position.task_id)
         await call.complete(completion_from_result(result))
 
 

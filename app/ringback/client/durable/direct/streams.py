@@ -26,6 +26,7 @@ from ringback.protocol.resumable_requests import (
     READ_SECONDS_FIRST,
     READ_SECONDS_MAX,
     RESUME_SECONDS_FIRST,
+    SESSION_GONE_SECONDS,
 )
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 
@@ -121,15 +122,27 @@ async def resume_stream(
     try:
         async with asyncio.timeout(read_seconds):
             result = await connection.resume_stream(where, on_progress=make_progress_callback(call))
-    except (TimeoutError, RequestNotSent):
+    except RequestNotSent:
         pass
-    except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
+    except (UpstreamError, InvalidUpstreamResponse) as failure:
         await call.complete(completion_from_failure(failure))
-    except ResponseLost:
-        pass
+    except SessionGone as failure:
+        await _end_if_lasting(call, failure)
+    except (TimeoutError, ResponseLost):
+        if call.record.session_gone_since is not None:
+            await call.save(session_gone_since=None)
     else:
         await call.complete(completion_from_result(result))
     return connection.retry_seconds
+
+
+async def _end_if_lasting(call: LocalCall, failure: SessionGone) -> None:
+    """End the call once the session has been gone for a while. The record knows since when, because a join may be short."""
+    now, since = call.clock.now(), call.record.session_gone_since
+    if since is None:
+        await call.save(session_gone_since=now)
+    elif now - since >= SESSION_GONE_SECONDS:
+        await call.complete(completion_from_failure(failure))
 
 
 async def cancel_stream(connection: DirectConnection, call: LocalCall, position: StreamedPosition) -> None:

@@ -36,7 +36,7 @@ async def follow_task(connection: DirectConnection, call: LocalCall, position: T
     while True:
         try:
             task = await await_poll(_send_task_request(connection, call, position, "tasks/get", {}))
-            await apply_task(call, task)
+            await apply_task(call, task, position)
             polling.reset_errors()
             polling.set_poll_interval(task.get("pollIntervalMs"))
         except (CredentialsRejected, CredentialsRequired):
@@ -52,7 +52,8 @@ async def follow_task(connection: DirectConnection, call: LocalCall, position: T
 async def read_task(connection: DirectConnection, call: LocalCall, position: TaskPosition) -> None:
     """Save how the task stands, or that the server does not know it any more. Raises `RequestFailed`."""
     try:
-        await apply_task(call, await await_poll(_send_task_request(connection, call, position, "tasks/get", {})))
+        task = await await_poll(_send_task_request(connection, call, position, "tasks/get", {}))
+        await apply_task(call, task, position)
     except RequestFailed as failure:
         if not TaskPolling(call.clock.monotonic).counts_as_lost(failure):
             raise
@@ -63,7 +64,7 @@ async def cancel_task(connection: DirectConnection, call: LocalCall, position: T
     """Ask for the cancellation, and save the task's end if it has one by then."""
     with suppress(UpstreamError):  # the task has ended or is gone: the next request shows which
         await _send_task_request(connection, call, position, "tasks/cancel", {})
-    await apply_task(call, await _send_task_request(connection, call, position, "tasks/get", {}))
+    await apply_task(call, await _send_task_request(connection, call, position, "tasks/get", {}), position)
 
 
 async def answer_task(
@@ -81,9 +82,9 @@ async def answer_task(
     )
 
 
-async def apply_task(call: LocalCall, task: Mapping[str, Any]) -> None:
-    """Save what a DetailedTask says. Raises `InvalidUpstreamResponse`."""
-    match parse_task(task):
+async def apply_task(call: LocalCall, task: Mapping[str, Any], position: TaskPosition) -> None:
+    """Save what the DetailedTask says. Raises `InvalidUpstreamResponse`, also for another task than that of the position."""
+    match parse_task(task, position.task_id):
         case CompletedTask(result):
             await call.complete(completion_from_result(result))
         case FailedTask(error):

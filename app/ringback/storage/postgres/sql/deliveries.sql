@@ -40,7 +40,8 @@ ORDER BY found.place;
 -- fragment: of_latest_generation
 AND (NOT :latest::boolean OR NOT EXISTS (
     SELECT 1 FROM deliveries
-    WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+    WHERE (event_id, webhook_id, generation) > (scanned.event_id, scanned.webhook_id, scanned.generation)
+        AND (event_id, webhook_id) <= (scanned.event_id, scanned.webhook_id)
 ))
 
 -- name: page
@@ -218,7 +219,8 @@ SELECT
         ) AS dead
         WHERE NOT EXISTS (
             SELECT 1 FROM deliveries
-            WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+            WHERE (event_id, webhook_id, generation) > (dead.event_id, dead.webhook_id, dead.generation)
+                AND (event_id, webhook_id) <= (dead.event_id, dead.webhook_id)
         )
     ) AS dead
 FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);

@@ -14,7 +14,8 @@ WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NO
     ))
     AND NOT EXISTS (
         SELECT 1 FROM deliveries
-        WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
+        WHERE (event_id, webhook_id, generation) > (ended.event_id, ended.webhook_id, ended.generation)
+            AND (event_id, webhook_id) <= (ended.event_id, ended.webhook_id)
     )
 ORDER BY id LIMIT :limit
 

@@ -22,11 +22,12 @@ SELECT id FROM (
 WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes ORDER BY id;
 
 -- A principal has few open calls beside those that have ended (its quota); the index leaves out the completed ones.
+-- Those whose cancellation was not requested yet are first: the others may go on for days.
 -- name: open_calls
 SELECT id FROM calls
 WHERE principal = :principal AND status IN ('working', 'input_required') AND status <> 'completed'
     AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id) AND created_at <= :until
-LIMIT :limit;
+ORDER BY cancel_requested LIMIT :limit;
 
 -- name: webhooks_of_session
 SELECT id FROM webhooks

@@ -46,7 +46,7 @@ WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND
 ));
 
 -- The names of an upstream's types begin with its name and a slash. Steps from one name and topic to the next, however many
--- principals demand each.
+-- principals demand each, or have demanded it until a moment ago. A webhook without a topic has other bits than 128 in `fields`.
 -- name: of_upstream
 WITH RECURSIVE topics (event_name, topic) AS (
     SELECT :first_name::text COLLATE "C", ''::text COLLATE "C"
@@ -60,31 +60,42 @@ WITH RECURSIVE topics (event_name, topic) AS (
 )
 SELECT topics.event_name, topics.topic, coalesce((
     SELECT true FROM event_demands
-    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
-        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-    ))
+    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND polled_until > :now LIMIT 1
+), (
+    SELECT true FROM webhook_matches
+    WHERE principal = :principal AND event_name = topics.event_name AND topics.topic = '' AND fields < 128 AND ends_at > :now
+    LIMIT 1
+), (
+    SELECT true FROM webhook_matches
+    WHERE principal = :principal AND event_name = topics.event_name AND fields = 128
+        AND match_key = hashtextextended((topics.topic || E'\x1f') COLLATE "C", 0) AND ends_at > :now
     LIMIT 1
 ), false) AS is_own
 FROM topics
-WHERE (
+WHERE coalesce((
     SELECT true FROM event_demands
-    WHERE event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
-        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-    ))
+    WHERE event_name = topics.event_name AND topic = topics.topic AND polled_until > :now LIMIT 1
+), (
+    SELECT true FROM webhook_matches
+    WHERE position('/' IN event_name) > 0 AND event_name = topics.event_name AND topics.topic = '' AND fields < 128
+        AND ends_at > :now
     LIMIT 1
-);
+), (
+    SELECT true FROM webhook_matches
+    WHERE position('/' IN event_name) > 0 AND event_name = topics.event_name AND fields = 128
+        AND match_key = hashtextextended((topics.topic || E'\x1f') COLLATE "C", 0) AND ends_at > :now
+    LIMIT 1
+));
 
 -- name: principals
-SELECT principal FROM event_demands
-WHERE event_name = :event_name AND topic = :topic AND (polled_until > :now OR EXISTS (
-    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-))
+SELECT principal FROM event_demands WHERE event_name = :event_name AND topic = :topic AND polled_until > :now
+UNION
+SELECT principal FROM webhook_matches
+WHERE position('/' IN event_name) > 0 AND event_name = :event_name AND :topic = '' AND fields < 128 AND ends_at > :now
+UNION
+SELECT principal FROM webhook_matches
+WHERE position('/' IN event_name) > 0 AND event_name = :event_name AND fields = 128
+    AND match_key = hashtextextended((:topic::text || E'\x1f') COLLATE "C", 0) AND ends_at > :now
 ORDER BY principal;
 
 -- From the row after these three values on.

@@ -55,7 +55,8 @@ SELECT count(*) AS count FROM (
 ) AS dead
 WHERE NOT EXISTS (
     SELECT 1 FROM deliveries
-    WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+    WHERE (event_id, webhook_id, generation) > (dead.event_id, dead.webhook_id, dead.generation)
+        AND (event_id, webhook_id) <= (dead.event_id, dead.webhook_id)
 );
 
 -- name: dead_deliveries_of_principal
@@ -65,7 +66,8 @@ SELECT count(*) AS count FROM (
 ) AS dead
 WHERE NOT EXISTS (
     SELECT 1 FROM deliveries
-    WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+    WHERE (event_id, webhook_id, generation) > (dead.event_id, dead.webhook_id, dead.generation)
+        AND (event_id, webhook_id) <= (dead.event_id, dead.webhook_id)
 );
 
 -- name: failing_webhooks_of_principal

@@ -1,11 +1,12 @@
--- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
--- are none.)
+-- (Only the unique index has pairs of event and webhook. With two conditions in their place, PostgreSQL reads all open deliveries of
+-- the webhook while it believes that there are none.)
 -- name: latest_by_event
 SELECT {delivery in deliveries} FROM deliveries
 WHERE id = ANY(ARRAY(
     SELECT (
         SELECT id FROM deliveries
-        WHERE event_id = wanted.event_id AND webhook_id || '' = :webhook_id ORDER BY generation + 0 DESC LIMIT 1
+        WHERE (event_id, webhook_id) >= (wanted.event_id, :webhook_id) AND (event_id, webhook_id) <= (wanted.event_id, :webhook_id)
+        ORDER BY event_id DESC, webhook_id DESC, generation DESC LIMIT 1
     )
     FROM unnest(:event_ids::text[]) AS wanted (event_id)
 ))
@@ -22,7 +23,8 @@ FROM (
     ) AS dead
     WHERE kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM deliveries
-        WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+        WHERE (event_id, webhook_id, generation) > (dead.event_id, dead.webhook_id, dead.generation)
+            AND (event_id, webhook_id) <= (dead.event_id, dead.webhook_id)
     )
     ORDER BY id LIMIT :limit
 ) AS found

@@ -1,5 +1,8 @@
+-- None is added for a webhook that another unit is removing.
 -- name: add
-INSERT INTO webhook_rates (webhook_id, full_at) VALUES (:webhook_id, 0) ON CONFLICT (webhook_id) DO NOTHING;
+INSERT INTO webhook_rates (webhook_id, full_at)
+SELECT id, 0 FROM webhooks WHERE id = :webhook_id FOR KEY SHARE SKIP LOCKED
+ON CONFLICT (webhook_id) DO NOTHING;
 
 -- name: lock
 SELECT full_at FROM webhook_rates WHERE webhook_id = :webhook_id FOR NO KEY UPDATE SKIP LOCKED;

@@ -47,7 +47,7 @@ WHERE principal = :principal AND event_name = :event_name AND topic = :topic AND
 ));
 
 -- The names of an upstream's types begin with its name and a slash. Steps from one name and topic to the next, however many
--- principals demand each.
+-- principals demand each, or have demanded it until a moment ago. A webhook without a topic has other bits than 128 in `fields`.
 -- name: of_upstream
 WITH RECURSIVE names (event_name) AS (
     SELECT min(event_name) FROM event_demands WHERE event_name > :first_name AND event_name < :end_name
@@ -66,29 +66,38 @@ topics (event_name, topic) AS (
 )
 SELECT topics.event_name, topics.topic, EXISTS (
     SELECT 1 FROM event_demands
-    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
-        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-    ))
+    WHERE principal = :principal AND event_name = topics.event_name AND topic = topics.topic AND polled_until > :now
+) OR EXISTS (
+    SELECT 1 FROM webhook_matches
+    WHERE principal = :principal AND event_name = topics.event_name AND topics.topic = '' AND fields < 128 AND ends_at > :now
+) OR EXISTS (
+    SELECT 1 FROM webhook_matches
+    WHERE principal = :principal AND event_name = topics.event_name AND fields = 128 AND match_key = topics.topic || char(31)
+        AND ends_at > :now
 ) AS is_own
 FROM topics
-WHERE topics.topic IS NOT NULL AND EXISTS (
+WHERE topics.topic IS NOT NULL AND (EXISTS (
     SELECT 1 FROM event_demands
-    WHERE event_name = topics.event_name AND topic = topics.topic AND (polled_until > :now OR EXISTS (
-        SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-        WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-            AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-    ))
-);
+    WHERE event_name = topics.event_name AND topic = topics.topic AND polled_until > :now
+) OR EXISTS (
+    SELECT 1 FROM webhook_matches INDEXED BY webhook_matches_of_upstreams
+    WHERE instr(event_name, '/') > 0 AND event_name = topics.event_name AND topics.topic = '' AND fields < 128
+        AND ends_at > :now
+) OR EXISTS (
+    SELECT 1 FROM webhook_matches INDEXED BY webhook_matches_of_upstreams
+    WHERE instr(event_name, '/') > 0 AND event_name = topics.event_name AND fields = 128
+        AND match_key = topics.topic || char(31) AND ends_at > :now
+));
 
 -- name: principals
-SELECT principal FROM event_demands
-WHERE event_name = :event_name AND topic = :topic AND (polled_until > :now OR EXISTS (
-    SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-    WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
-        AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-))
+SELECT principal FROM event_demands WHERE event_name = :event_name AND topic = :topic AND polled_until > :now
+UNION
+SELECT principal FROM webhook_matches INDEXED BY webhook_matches_of_upstreams
+WHERE instr(event_name, '/') > 0 AND event_name = :event_name AND :topic = '' AND fields < 128 AND ends_at > :now
+UNION
+SELECT principal FROM webhook_matches INDEXED BY webhook_matches_of_upstreams
+WHERE instr(event_name, '/') > 0 AND event_name = :event_name AND fields = 128 AND match_key = :topic || char(31)
+    AND ends_at > :now
 ORDER BY principal;
 
 -- From the row after these three values on.
