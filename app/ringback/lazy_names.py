@@ -3,7 +3,7 @@
 Names of a package:
 
     if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-        __getattr__ = import_on_first_use(__name__, {"Webhook": "ringback.client.webhook_models"})
+        __getattr__ = import_on_first_use(__name__, {"ringback.client.webhook_models": "Attempt Webhook"})
 
 Names of a module that another one uses in annotations and in functions only:
 
@@ -16,13 +16,17 @@ Names of a module that another one uses in annotations and in functions only:
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def import_on_first_use(package: str, module_by_name: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package (PEP 562). It keeps each name in the package, so that it is asked for each only once."""
+def import_on_first_use(package: str, names_by_module: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package (PEP 562). It keeps each name in the package, so that it is asked for each only once.
+
+    `names_by_module`: the names of each module, separated by spaces.
+    """
+    module_by_name = {name: module for module, names in names_by_module.items() for name in names.split()}
 
     def import_name(name: str) -> Any:
         if name not in module_by_name:
@@ -44,8 +48,3 @@ class LazyModule:
         value = getattr(import_module(self._name), name)
         setattr(self, name, value)
         return value
-
-
-def index_by_name(names_by_module: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """The module of each name."""
-    return {name: module for module, names in names_by_module.items() for name in names}

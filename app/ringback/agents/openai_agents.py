@@ -58,14 +58,7 @@ from ringback.agents.parked_runs import (
     SQLiteParkedRuns,
     ToolRequest,
 )
-from ringback.agents.wake_up import (
-    AskPerson,
-    CallbackForm,
-    NotParkedYet,
-    ask_person,
-    find_tool_call,
-    parse_wake_up,
-)
+from ringback.agents.wake_up import AskPerson, CallbackForm, NotParkedYet, ask_person, find_tool_call, parse_wake_up
 from ringback.client import ClientError, RingbackClient, Tool
 from ringback.key_locks import KeyLocks
 
@@ -129,12 +122,7 @@ class DurableRunner:
         return await self.park(agent, result, client_session_id=client_session_id, **options)
 
     async def park(
-        self,
-        agent: Agent[Any],
-        result: ResultT,
-        *,
-        client_session_id: str,
-        **options: Unpack[RunOptions[Any]],
+        self, agent: Agent[Any], result: ResultT, *, client_session_id: str, **options: Unpack[RunOptions[Any]]
     ) -> ResultT | RunResult:
         """The second half of `run`, for a result of `Runner.run_streamed` whose events you have read to the end."""
         options = self._add_session(client_session_id, options)
@@ -303,10 +291,7 @@ class DurableRunner:
             return _build_refused_state(request, error)
         try:
             return await self._calls(request.upstream).park(
-                request.tool,
-                arguments,
-                client_session_id=client_session_id,
-                tool_call_id=request.tool_call_id,
+                request.tool, arguments, client_session_id=client_session_id, tool_call_id=request.tool_call_id
             )
         except REFUSALS as refusal:
             return _build_refused_state(request, refusal)

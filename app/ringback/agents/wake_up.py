@@ -52,9 +52,7 @@ def parse_wake_up(callback: CallbackForm) -> WakeUp | None:
     if not isinstance(envelope, Callback) or envelope.name not in WAKING_EVENTS or envelope.call_id is None:
         return None
     return WakeUp(
-        call_id=envelope.call_id,
-        client_session_id=envelope.client_session_id,
-        tool_call_id=envelope.correlation_id,
+        call_id=envelope.call_id, client_session_id=envelope.client_session_id, tool_call_id=envelope.correlation_id
     )
 
 

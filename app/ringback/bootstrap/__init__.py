@@ -54,16 +54,13 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
-    "ringback.bootstrap.application": ("Application", "open_application"),
+    "ringback.bootstrap.application": "Application open_application",
     "ringback.bootstrap.configuration": (
-        "build_protected_resource",
-        "load_authorities",
-        "names_itself_in_callbacks",
-        "require_callback_url",
-        "require_complete_roles",
+        "build_protected_resource load_authorities names_itself_in_callbacks require_callback_url "
+        "require_complete_roles"
     ),
-    "ringback.bootstrap.environment": ("Environment", "ReadConfigs"),
+    "ringback.bootstrap.environment": "Environment ReadConfigs",
 }
 
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-    __getattr__ = lazy_names.import_on_first_use(__name__, lazy_names.index_by_name(_NAMES_BY_MODULE))
+    __getattr__ = lazy_names.import_on_first_use(__name__, _NAMES_BY_MODULE)

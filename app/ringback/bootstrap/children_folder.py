@@ -2,18 +2,20 @@
 
 SQLite       beside the database, which one process serves at a time
 PostgreSQL   any number of nodes may run on a machine. Each holds the lock of a folder of its own below the user's state folder:
-             the first that no living process holds, so that a node finds the children that a killed node has left
+             the first that no living process holds. A node that starts ends what killed nodes have left in the others, too:
+             fewer may start again than were killed
 """
 
 import fcntl
 import logging
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from ringback.storage.urls import find_sqlite_path
+from ringback.upstreams.transports.child_records import ChildRecords
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ def claim_children_folder(database_url: str) -> Generator[Path | None]:
         yield database.with_name(f"{database.name}-children")
         return
     claimed = _claim_node_folder()
+    if claimed is not None:
+        _end_leftovers_beside(claimed[0])
     try:
         yield None if claimed is None else claimed[0]
     finally:
@@ -50,6 +54,22 @@ def _claim_node_folder() -> tuple[Path, int] | None:
     except (OSError, RuntimeError) as error:  # a read-only file system, or a user without a home folder
         log.info("upstream.children_not_recorded", extra={"reason": str(error)})
     return None
+
+
+def _end_leftovers_beside(own: Path) -> None:
+    for folder in own.parent.iterdir():
+        if folder != own and any(folder.glob("*.json")):
+            with suppress(OSError):  # a folder that another user has made
+                _end_leftovers(folder)
+
+
+def _end_leftovers(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _try_lock(descriptor):
+            ChildRecords(folder).kill_leftovers()
+    finally:
+        os.close(descriptor)
 
 
 def _state_folder() -> Path:

@@ -1,6 +1,7 @@
 """The root command. It imports a command's module only when that command runs."""
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple, cast
 
@@ -11,9 +12,9 @@ from ringback import __version__
 from ringback.cli.imports import import_command_module
 
 
-class _CommandEntry(NamedTuple):
-    module: str
-    name: str
+class _Entry(NamedTuple):
+    place: str
+    """The module below `ringback.cli`, and the name of the command in it."""
     help: str
     needs_server: bool = False
     runs_command: bool = False
@@ -23,118 +24,76 @@ class _CommandEntry(NamedTuple):
     refuses_rest: bool = False
     """Whether the command itself refuses surplus arguments, because it knows what they were meant to be."""
 
+    @property
+    def module(self) -> str:
+        return f"ringback.cli.{self.place.partition(':')[0]}"
 
-COMMANDS: Final[Mapping[str, _CommandEntry]] = {
-    "serve": _CommandEntry(
-        "ringback.cli.commands.serve",
-        "serve",
-        "Run the service. Every setting is a RINGBACK_* variable.",
-        needs_server=True,
+    @property
+    def name(self) -> str:
+        return self.place.partition(":")[2]
+
+
+_of_server: Final = partial(_Entry, needs_server=True)
+
+COMMANDS: Final[Mapping[str, _Entry]] = {
+    "serve": _of_server("commands.serve:serve", "Run the service. Every setting is a RINGBACK_* variable."),
+    "dev": _of_server(
+        "commands.dev:dev", "Wrap one MCP server, print its URLs, and serve until interrupted.", runs_command=True
     ),
-    "dev": _CommandEntry(
-        "ringback.cli.commands.dev",
-        "dev",
-        "Wrap one MCP server, print its URLs, and serve until interrupted.",
-        needs_server=True,
-        runs_command=True,
+    "mcp": _of_server("commands.mcp:mcp", "Serve MCP on standard input and output, for clients that start a command."),
+    "connect": _of_server("commands.connect:connect", "Put the servers of an MCP client behind Ringback."),
+    "mcp-service": _of_server(
+        "embedded_service.service_process:mcp_service", "Run the service of this user until it is idle.", is_hidden=True
     ),
-    "mcp": _CommandEntry(
-        "ringback.cli.commands.mcp",
-        "mcp",
-        "Serve MCP on standard input and output, for clients that start a command.",
-        needs_server=True,
-    ),
-    "connect": _CommandEntry(
-        "ringback.cli.commands.connect",
-        "connect",
-        "Put the servers of an MCP client behind Ringback.",
-        needs_server=True,
-    ),
-    "mcp-service": _CommandEntry(
-        "ringback.cli.embedded_service.service_process",
-        "mcp_service",
-        "Run the service of this user until it is idle.",
-        needs_server=True,
-        is_hidden=True,
-    ),
-    "keys": _CommandEntry(
-        "ringback.cli.commands.keys", "app", "Manage API keys and the service's own keys.", needs_server=True
-    ),
-    "upstreams": _CommandEntry(
-        "ringback.cli.commands.upstreams",
-        "app",
+    "keys": _of_server("commands.keys:app", "Manage API keys and the service's own keys."),
+    "upstreams": _Entry(
+        "commands.upstreams:app",
         "List, pause, drain, resume, restart and reload the MCP servers behind the service, and sign in.",
     ),
-    "tools": _CommandEntry("ringback.cli.commands.upstreams", "tools", "List the tools of an upstream."),
-    "call": _CommandEntry("ringback.cli.commands.call", "call", "Start a call of a tool.", refuses_rest=True),
-    "join": _CommandEntry("ringback.cli.commands.join", "join", "Wait for a call that was started earlier."),
-    "wait": _CommandEntry("ringback.cli.commands.wait", "wait", "Wait until calls have ended."),
-    "calls": _CommandEntry("ringback.cli.commands.calls", "app", "List, show, cancel, answer and erase calls."),
-    "top": _CommandEntry(
-        "ringback.cli.commands.top",
-        "top",
-        "Show what is open now and how the last calls and callbacks went, until interrupted.",
+    "tools": _Entry("commands.upstreams:tools", "List the tools of an upstream."),
+    "call": _Entry("commands.call:call", "Start a call of a tool.", refuses_rest=True),
+    "join": _Entry("commands.join:join", "Wait for a call that was started earlier."),
+    "wait": _Entry("commands.wait:wait", "Wait until calls have ended."),
+    "calls": _Entry("commands.calls:app", "List, show, cancel, answer and erase calls."),
+    "top": _Entry(
+        "commands.top:top", "Show what is open now and how the last calls and callbacks went, until interrupted."
     ),
-    "usage": _CommandEntry("ringback.cli.commands.usage", "usage", "Show your quotas, and how much of each is used."),
-    "sessions": _CommandEntry("ringback.cli.commands.erasures", "sessions", "Erase the calls of a client session."),
-    "principals": _CommandEntry("ringback.cli.commands.erasures", "principals", "Erase all data of a principal."),
-    "portal-link": _CommandEntry(
-        "ringback.cli.commands.portal_links", "app", "Manage links to pages of the dashboard that need no key."
-    ),
-    "audit": _CommandEntry("ringback.cli.commands.audit", "audit", "Show who changed what you own, newest first."),
-    "erasure": _CommandEntry("ringback.cli.commands.erasures", "erasure", "Show how far an erasure is."),
-    "events": _CommandEntry("ringback.cli.commands.events", "app", "Print events, oldest first, and publish your own."),
-    "listen": _CommandEntry(
-        "ringback.cli.commands.listen",
-        "listen",
+    "usage": _Entry("commands.usage:usage", "Show your quotas, and how much of each is used."),
+    "sessions": _Entry("commands.erasures:sessions", "Erase the calls of a client session."),
+    "principals": _Entry("commands.erasures:principals", "Erase all data of a principal."),
+    "portal-link": _Entry("commands.portal_links:app", "Manage links to pages of the dashboard that need no key."),
+    "audit": _Entry("commands.audit:audit", "Show who changed what you own, newest first."),
+    "erasure": _Entry("commands.erasures:erasure", "Show how far an erasure is."),
+    "events": _Entry("commands.events:app", "Print events, oldest first, and publish your own."),
+    "listen": _Entry(
+        "commands.listen:listen",
         "Receive callbacks, and print them, forward them or run a command for each, until interrupted.",
     ),
-    "webhooks": _CommandEntry("ringback.cli.commands.webhooks", "app", "Manage webhooks."),
-    "deliveries": _CommandEntry("ringback.cli.commands.deliveries", "app", "List and repeat deliveries."),
-    "trigger": _CommandEntry("ringback.cli.commands.trigger", "trigger", "Send a signed test event to a webhook."),
-    "verify": _CommandEntry(
-        "ringback.cli.commands.verify", "verify", "Verify the signature of a callback that was saved to a file."
-    ),
-    "check-receiver": _CommandEntry(
-        "ringback.cli.commands.check_receiver",
-        "check_receiver",
+    "webhooks": _Entry("commands.webhooks:app", "Manage webhooks."),
+    "deliveries": _Entry("commands.deliveries:app", "List and repeat deliveries."),
+    "trigger": _Entry("commands.trigger:trigger", "Send a signed test event to a webhook."),
+    "verify": _Entry("commands.verify:verify", "Verify the signature of a callback that was saved to a file."),
+    "check-receiver": _Entry(
+        "commands.check_receiver:check_receiver",
         "Send a receiver good, bad and hostile callbacks, and judge its answers.",
     ),
-    "check-server": _CommandEntry(
-        "ringback.cli.commands.check_server",
-        "check_server",
-        "Check an MCP server that offers Events against the specification.",
+    "check-server": _Entry(
+        "commands.check_server:check_server", "Check an MCP server that offers Events against the specification."
     ),
-    "migrate": _CommandEntry(
-        "ringback.cli.commands.migrate",
-        "migrate",
-        "Bring the database to this version's schema, or check whether it is.",
-        needs_server=True,
+    "migrate": _of_server(
+        "commands.migrate:migrate", "Bring the database to this version's schema, or check whether it is."
     ),
-    "copy": _CommandEntry(
-        "ringback.cli.commands.copy",
-        "copy",
-        "Copy an installation from SQLite to PostgreSQL, and compare every row.",
-        needs_server=True,
+    "copy": _of_server("commands.copy:copy", "Copy an installation from SQLite to PostgreSQL, and compare every row."),
+    "backup": _of_server(
+        "commands.backup:backup", "Back up the database and its key file. The service may run meanwhile."
     ),
-    "backup": _CommandEntry(
-        "ringback.cli.commands.backup",
-        "backup",
-        "Back up the database and its key file. The service may run meanwhile.",
-        needs_server=True,
-    ),
-    "restore": _CommandEntry("ringback.cli.commands.backup", "restore_backup", "Restore a backup.", needs_server=True),
-    "help": _CommandEntry(
-        "ringback.cli.commands.help", "show_help", "Print a page for operators, or one section of it."
-    ),
-    "doctor": _CommandEntry(
-        "ringback.cli.commands.doctor",
-        "doctor",
-        "Check the settings, the database, the keys, the upstreams and the service.",
-        needs_server=True,
+    "restore": _of_server("commands.backup:restore_backup", "Restore a backup."),
+    "help": _Entry("commands.help:show_help", "Print a page for operators, or one section of it."),
+    "doctor": _of_server(
+        "commands.doctor:doctor", "Check the settings, the database, the keys, the upstreams and the service."
     ),
 }
-"""The commands in the order of the help, with the module that defines each. The help texts are repeated here, because importing
+"""The commands in the order of the help, with the place that defines each. The help texts are repeated here, because importing
 all modules takes 2.7 s of CPU."""
 
 SERVER_HINT: Final = """Error: `ringback {command}` needs the service, which is not installed here. Install it:
@@ -179,12 +138,12 @@ class LazyCommandGroup(TyperGroup):
             raise
 
 
-def _is_installed(entry: _CommandEntry) -> bool:
+def _is_installed(entry: _Entry) -> bool:
     """Whether the command can be imported: completion must not print why it cannot."""
     return not entry.needs_server or find_spec("mcp") is not None
 
 
-def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGroup:
+def _import_command(name: str, entry: _Entry) -> TyperCommand | TyperGroup:
     try:
         command = getattr(import_command_module(entry.module, keeps_plugins=entry.needs_server), entry.name)
     except ModuleNotFoundError as missing:

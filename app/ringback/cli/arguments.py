@@ -32,6 +32,10 @@ class ListingGroup(TyperGroup):
         return super().parse_args(ctx, args[1:] if args[:1] == ["list"] else args)
 
 
+def time_option(name: str, help_text: str) -> Any:
+    return typer.Option(name, formats=TIME_FORMATS, metavar=TIME_METAVAR, help=help_text)
+
+
 def with_offset(time: datetime | None) -> datetime | None:
     """The time with a UTC offset: without one it is a time of this machine."""
     if time is None or time.tzinfo is not None:

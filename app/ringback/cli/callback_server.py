@@ -9,7 +9,6 @@ from http import HTTPStatus
 from ringback.cli.http_connections import (
     Header,
     InvalidHttpRequest,
-    ReceivedRequest,
     accept_connections,
     encode_response,
     read_request,
@@ -54,12 +53,9 @@ async def _respond(receiver: ReceiverApp, reader: asyncio.StreamReader) -> "_Res
     async def receive() -> Message:
         return {"type": "http.request", "body": bytes(request.body), "more_body": False}
 
-    await receiver(_build_scope(request), receive, response.send)
+    scope: Message = {"type": "http", "method": request.method, "headers": request.headers}
+    await receiver(scope, receive, response.send)
     return response
-
-
-def _build_scope(request: ReceivedRequest) -> Message:
-    return {"type": "http", "method": request.method, "headers": request.headers}
 
 
 class _Response:

@@ -15,22 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from ringback.cli.embedded_service.own_service import (
-    find_own_service,
-    has_stopped_service,
-    start_configured_service,
-)
+from ringback.cli.embedded_service.own_service import find_own_service, has_stopped_service, start_configured_service
 from ringback.cli.imports import lean_imports
 from ringback.cli.option_groups import expand_option_group
-from ringback.cli.output import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_DONE,
-    AlwaysJson,
-    AsJson,
-    ModelT,
-    exit_on_errors,
-    print_model,
-)
+from ringback.cli.output import EXIT_INTERRUPTED, EXIT_NOT_DONE, AlwaysJson, AsJson, ModelT, exit_on_errors, print_model
 from ringback.client.problems import ClientError, ConnectionFailed, InvalidArgument
 
 if TYPE_CHECKING:
@@ -142,11 +130,7 @@ def create_client(url: str, api_key: str | None, principal: str | None = None) -
 
 
 def run_with_client(
-    url: str,
-    api_key: str | None,
-    operation: Callable[[RingbackClient], Awaitable[T]],
-    *,
-    principal: str | None = None,
+    url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]], *, principal: str | None = None
 ) -> T:
     """Run one operation with a client, and return its result. Ctrl-C ends the command without a traceback."""
 

@@ -22,8 +22,7 @@ from ringback.upstreams.config import (
 )
 
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
+    Path | None, typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers.")
 ]
 UpstreamOption = Annotated[
     list[str] | None,

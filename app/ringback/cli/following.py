@@ -73,12 +73,7 @@ async def repeat_request(send: Callable[[], Awaitable[T]], *, ends_at: float = i
 
 
 async def show_outcome(
-    client: RingbackClient,
-    call: Call,
-    result: Mapping[str, Any] | None,
-    *,
-    ends_at: float = inf,
-    as_json: bool = False,
+    client: RingbackClient, call: Call, result: Mapping[str, Any] | None, *, ends_at: float = inf, as_json: bool = False
 ) -> int:
     """Follow the call and print its result, or the reason for its absence. Returns the exit code."""
     if not call.final:
@@ -143,13 +138,7 @@ class _ProgressDisplay:
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - a call that ends at once has no bar
-        from rich.progress import (  # noqa: PLC0415 - the same
-            BarColumn,
-            Progress,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - the same
 
         console = Console(stderr=True)
         self._is_terminal = console.is_terminal

@@ -97,10 +97,7 @@ async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Even
         async with open_running_commands(options.state, stop=stop, report=print_message) as running:
             yield create_command_handler(options, options.command, running)
     elif options.forward_to is not None:
-        from ringback.cli.durable_listener.forwarding import (  # noqa: PLC0415 - of --forward-to only
-            ForwardHandler,
-            create_http_client,
-        )
+        from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client  # noqa: PLC0415 - of --forward-to only
 
         secret, is_generated = await choose_secret(inbox, options.secret)
         if is_generated:
@@ -133,10 +130,7 @@ def create_command_handler(
 
 
 def _add_notifications(handler: CallbackHandler) -> CallbackHandler:
-    from ringback.cli.durable_listener.notifications import (  # noqa: PLC0415 - of --notify only
-        DesktopNotifier,
-        NotifyingHandler,
-    )
+    from ringback.cli.durable_listener.notifications import DesktopNotifier, NotifyingHandler  # noqa: PLC0415 - of --notify only
 
     return NotifyingHandler(handler, DesktopNotifier())
 

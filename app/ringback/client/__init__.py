@@ -20,15 +20,15 @@
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
     server_sent_events  … the frames of one response, read by httpx-sse with limits
-    http_transport      requests and responses: retries, timeouts, errors
+    http_transport      requests: retries and timeouts
     response_limits     … how long a response may take
+    responses           … what a response says, or the lack of one: a value, or an error
     http_clients        the httpx client, and its replacement after many cancelled requests
     long_polls          how many requests wait at the same time, and how long
     options             optional members of requests
     models              the returned values: calls and events
     webhook_models      … about webhooks and deliveries
     service_models      … about results and the service itself
-    published_event_models  … about events that clients publish
     administration_models  … about API keys, portal links, the audit log, erasures and quotas
     insight_models         … about insights, client sessions and the history of a call
     upstream_models        … about upstreams and their tools
@@ -81,9 +81,11 @@ if typing.TYPE_CHECKING:
         Cancellation,
         Event,
         EventPage,
+        EventType,
         InputRequest,
         Listener,
         Progress,
+        PublishedEvent,
         Resumed,
         Started,
     )
@@ -116,7 +118,6 @@ if typing.TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
-    from ringback.client.published_event_models import EventType, PublishedEvent
     from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
     from ringback.client.upstream_models import (
@@ -237,108 +238,41 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
-    "ringback.client.upstream_models": (
-        "CompletedLogin",
-        "LoginState",
-        "Reloaded",
-        "SkippedUpstream",
-        "StartedLogin",
-        "Tool",
-        "Upstream",
-        "UpstreamIntake",
-        "UpstreamRestart",
-    ),
     "ringback.client.administration_models": (
-        "ApiKey",
-        "AuditEntry",
-        "CreatedApiKey",
-        "CreatedPortalLink",
-        "Erasure",
-        "PortalLink",
-        "RotatedApiKey",
-        "UsedLimit",
+        "ApiKey AuditEntry CreatedApiKey CreatedPortalLink Erasure PortalLink RotatedApiKey UsedLimit"
     ),
-    "ringback.client.client": ("RingbackClient",),
-    "ringback.client.insight_models": (
-        "CallHistory",
-        "CallResume",
-        "ClientSession",
-        "HourInsights",
-        "Insights",
-        "Latency",
-        "SessionInsights",
-        "UpstreamInsights",
-    ),
+    "ringback.client.client": "RingbackClient",
     "ringback.client.durable": (
-        "CallHandle",
-        "DurableCaller",
-        "MemoryRequestState",
-        "RedisRequestState",
-        "RequestStateManager",
-        "SQLiteRequestState",
+        "CallHandle DurableCaller MemoryRequestState RedisRequestState RequestStateManager SQLiteRequestState"
     ),
-    "ringback.client.event_stream": ("EventStream",),
+    "ringback.client.event_stream": "EventStream",
+    "ringback.client.insight_models": (
+        "CallHistory CallResume ClientSession HourInsights Insights Latency SessionInsights UpstreamInsights"
+    ),
     "ringback.client.models": (
-        "Answered",
-        "BatchedCall",
-        "Call",
-        "Cancellation",
-        "Event",
-        "EventPage",
-        "InputRequest",
-        "Listener",
-        "Progress",
-        "Resumed",
-        "Started",
+        "Answered BatchedCall Call Cancellation Event EventPage EventType InputRequest Listener Progress "
+        "PublishedEvent Resumed Started"
     ),
     "ringback.client.options": (
-        "AdoptOptions",
-        "CallOptions",
-        "CallbackOptions",
-        "EventOptions",
-        "NamedWebhookOptions",
-        "NewEvent",
-        "OwnRetries",
-        "ProgressOptions",
-        "RedeliveryOptions",
-        "ReportOptions",
-        "WebhookChange",
-        "WebhookOptions",
+        "AdoptOptions CallOptions CallbackOptions EventOptions NamedWebhookOptions NewEvent OwnRetries "
+        "ProgressOptions RedeliveryOptions ReportOptions WebhookChange WebhookOptions"
     ),
     "ringback.client.problems": (
-        "ClientError",
-        "Conflict",
-        "ConnectionFailed",
-        "Forbidden",
-        "Gone",
-        "InvalidArgument",
-        "InvalidRequest",
-        "NotFound",
-        "Problem",
-        "QuotaExceeded",
-        "Unauthenticated",
-        "Unavailable",
-        "UnexpectedAnswer",
+        "ClientError Conflict ConnectionFailed Forbidden Gone InvalidArgument InvalidRequest NotFound Problem "
+        "QuotaExceeded Unauthenticated Unavailable UnexpectedAnswer"
     ),
-    "ringback.client.published_event_models": ("EventType", "PublishedEvent"),
-    "ringback.client.service_models": ("ProblemType", "PublicKey", "Readiness", "ResultInfo", "ServiceStatus"),
-    "ringback.client.sync": ("SyncEventStream", "SyncRingbackClient"),
+    "ringback.client.service_models": "ProblemType PublicKey Readiness ResultInfo ServiceStatus",
+    "ringback.client.sync": "SyncEventStream SyncRingbackClient",
+    "ringback.client.upstream_models": (
+        "CompletedLogin LoginState Reloaded SkippedUpstream StartedLogin Tool Upstream UpstreamIntake UpstreamRestart"
+    ),
     "ringback.client.webhook_models": (
-        "Attempt",
-        "ChangedWebhook",
-        "Delivery",
-        "DeliveryDetail",
-        "OpenDeliveries",
-        "Redelivery",
-        "RegisteredWebhook",
-        "Replay",
-        "RequestedDelivery",
-        "RotatedWebhook",
-        "Webhook",
+        "Attempt ChangedWebhook Delivery DeliveryDetail OpenDeliveries Redelivery RegisteredWebhook Replay "
+        "RequestedDelivery RotatedWebhook Webhook"
     ),
 }
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-    __getattr__ = lazy_names.import_on_first_use(__name__, lazy_names.index_by_name(_NAMES_BY_MODULE))
+    __getattr__ = lazy_names.import_on_first_use(__name__, _NAMES_BY_MODULE)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 import httpx
@@ -42,11 +41,7 @@ from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.repeatable_starts import RepeatableStart
-from ringback.client.resource_client import (
-    LONG_POLL_SPACING_SECONDS,
-    WAIT_SECONDS_MAX,
-    without_none,
-)
+from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, without_none
 from ringback.client.results import ResultMethods
 from ringback.client.upstreams import UpstreamMethods
 from ringback.client.webhooks import WebhookMethods
@@ -114,9 +109,7 @@ class RingbackClient(
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     @property
@@ -204,7 +197,7 @@ class RingbackClient(
         return await self._transport.fetch_model(
             Call,
             "GET",
-            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}",
+            _call_path(call_id),
             params=without_none({"wait_seconds": wait_seconds}),
             wait_seconds=wait_seconds,
         )
@@ -279,9 +272,7 @@ class RingbackClient(
 
     async def cancel(self, call_id: str) -> Call:
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
-        return await self._transport.fetch_model(
-            Call, "POST", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/cancel", repeatable=True
-        )
+        return await self._transport.fetch_model(Call, "POST", _call_path(call_id, "/cancel"), repeatable=True)
 
     async def cancel_calls(
         self,
@@ -319,7 +310,7 @@ class RingbackClient(
         return await self._transport.fetch_model(
             Answered,
             "POST",
-            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input",
+            _call_path(call_id, "/input"),
             body=body,
             repeatable=True,
             uncertain_statuses={*UNREAD_STATUSES, HTTPStatus.CONFLICT},  # the answer may have ended the call
@@ -353,10 +344,7 @@ class RingbackClient(
     async def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
         """A new resume token of the call. `revoke_older` revokes all earlier ones, those in callbacks too."""
         answer = await self._transport.fetch_model(
-            ResumeToken,
-            "POST",
-            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/resume-token",
-            body={"revoke_older": revoke_older},
+            ResumeToken, "POST", _call_path(call_id, "/resume-token"), body={"revoke_older": revoke_older}
         )
         return answer.resume_token
 
@@ -377,3 +365,7 @@ def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None)
 def _load_certificates() -> ssl.SSLContext:
     """The usual certificates. Loading them blocks the event loop for 25 ms, so all clients of a process share them."""
     return httpx.create_ssl_context()
+
+
+def _call_path(call_id: str, rest: str = "") -> str:
+    return f"/v1/calls/{quote_path_segment(call_id, 'call_id')}{rest}"

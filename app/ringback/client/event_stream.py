@@ -3,13 +3,13 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ringback.backoff import Backoff
-from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
+from ringback.client.http_transport import ClientClock, HttpTransport
 from ringback.client.models import Event
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
+from ringback.client.responses import parse_text
 from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
@@ -20,9 +20,6 @@ RECENT_EVENTS_MAX: Final = 10_000
 """Events whose repetition is recognised: about 2 MB. A restored backup is the only case in which the service repeats some."""
 TRUNCATED_EVENT: Final = "truncated"
 """The name of the only frame that is not an event."""
-
-TemporaryError = ConnectionFailed | Unavailable | QuotaExceeded
-"""The errors that pass without the caller's help."""
 
 
 def ignore_truncation() -> None: ...
@@ -110,9 +107,7 @@ class EventStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _read_events(self) -> AsyncGenerator[Event]:

@@ -1,30 +1,17 @@
 """The client's methods that publish events, and poll, follow and stream the event log."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import httpx
 
 from ringback.client.arguments import list_mappings, quote_path_segment
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
-from ringback.client.http_transport import parse_response
-from ringback.client.models import Event, EventPage
+from ringback.client.models import Event, EventPage, EventType, EventTypeList, PublishedEvent, PublishedEvents
 from ringback.client.options import EventOptions, NewEvent
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
-from ringback.client.resource_client import (
-    LONG_POLL_SPACING_SECONDS,
-    WAIT_SECONDS_MAX,
-    ResourceClient,
-    without_none,
-)
-from ringback.lazy_names import LazyModule
-
-if TYPE_CHECKING:
-    from ringback.client import published_event_models
-else:
-    published_event_models = LazyModule("ringback.client.published_event_models")
+from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
+from ringback.client.responses import parse_response
 
 
 class EventMethods(ResourceClient):
@@ -118,12 +105,7 @@ class EventMethods(ResourceClient):
         Nothing is sent before the first event is asked for.
         """
         params = without_none(
-            {
-                "name": name,
-                "call_id": call_id,
-                "client_session_id": client_session_id,
-                "correlation_id": correlation_id,
-            }
+            {"name": name, "call_id": call_id, "client_session_id": client_session_id, "correlation_id": correlation_id}
         )
         return EventStream(self._transport, self._clock, params=params, cursor=cursor, on_truncated=on_truncated)
 
@@ -131,25 +113,21 @@ class EventMethods(ResourceClient):
 
     async def publish_event(
         self, name: str, data: Mapping[str, Any], **options: Unpack[EventOptions]
-    ) -> published_event_models.PublishedEvent:
+    ) -> PublishedEvent:
         """Publish an event of your own to your webhooks, polls and streams.
 
         With an `id`, the client repeats the request until it succeeds, and the event is published once.
         """
         body = {**options, "name": name, "data": data}
         return await self._transport.fetch_model(
-            published_event_models.PublishedEvent,
-            "POST",
-            "/v1/events",
-            body=body,
-            repeatable=options.get("id") is not None,
+            PublishedEvent, "POST", "/v1/events", body=body, repeatable=options.get("id") is not None
         )
 
-    async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[published_event_models.PublishedEvent]:
+    async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[PublishedEvent]:
         """Publish up to 100 events of your own, in this order, all or none."""
         sent = list_mappings(events, "events")
         published = await self._transport.fetch_model(
-            published_event_models.PublishedEvents,
+            PublishedEvents,
             "POST",
             "/v1/events/batch",
             body={"events": sent},
@@ -157,20 +135,16 @@ class EventMethods(ResourceClient):
         )
         return published.events
 
-    async def event_types(self) -> Sequence[published_event_models.EventType]:
+    async def event_types(self) -> Sequence[EventType]:
         """The types of events besides Ringback's own: those that you publish, and those of upstreams."""
-        return (
-            await self._transport.fetch_model(published_event_models.EventTypeList, "GET", "/v1/event-types")
-        ).event_types
+        return (await self._transport.fetch_model(EventTypeList, "GET", "/v1/event-types")).event_types
 
     async def declare_event_type(
         self, name: str, *, description: str | None = None, payload_schema: Mapping[str, Any] | None = None
-    ) -> published_event_models.EventType:
+    ) -> EventType:
         """Declare a type of events that you publish, before its first event, or replace its description and schema."""
         body = without_none({"description": description, "payload_schema": payload_schema})
-        return await self._transport.fetch_model(
-            published_event_models.EventType, "PUT", _type_path(name), body=body, repeatable=True
-        )
+        return await self._transport.fetch_model(EventType, "PUT", _type_path(name), body=body, repeatable=True)
 
     async def remove_event_type(self, name: str) -> None:
         """Remove the declaration of a type of events that you publish. Its events stay."""

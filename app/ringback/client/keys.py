@@ -51,9 +51,7 @@ class KeyMethods(ResourceClient):
 
     async def key(self, key_id: str) -> administration_models.ApiKey:
         """An API key, without the key itself."""
-        return await self._transport.fetch_model(
-            administration_models.ApiKey, "GET", f"/v1/keys/{quote_path_segment(key_id, 'key_id')}"
-        )
+        return await self._transport.fetch_model(administration_models.ApiKey, "GET", _key_path(key_id))
 
     async def rotate_key(
         self, key_id: str, *, overlap_seconds: float | None = None, expires_in_seconds: float | None = None
@@ -64,12 +62,13 @@ class KeyMethods(ResourceClient):
         """
         body = without_none({"overlap_seconds": overlap_seconds, "expires_in_seconds": expires_in_seconds})
         return await self._transport.fetch_model(
-            administration_models.RotatedApiKey,
-            "POST",
-            f"/v1/keys/{quote_path_segment(key_id, 'key_id')}/rotate",
-            body=body,
+            administration_models.RotatedApiKey, "POST", _key_path(key_id, "/rotate"), body=body
         )
 
     async def revoke_key(self, key_id: str) -> None:
         """Revoke an API key: its next request gets 401."""
-        await self._transport.send_request("DELETE", f"/v1/keys/{quote_path_segment(key_id, 'key_id')}")
+        await self._transport.send_request("DELETE", _key_path(key_id))
+
+
+def _key_path(key_id: str, rest: str = "") -> str:
+    return f"/v1/keys/{quote_path_segment(key_id, 'key_id')}{rest}"

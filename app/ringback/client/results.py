@@ -7,9 +7,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from ringback.client.arguments import quote_path_segment
-from ringback.client.http_transport import parse_object
 from ringback.client.problems import UnexpectedAnswer
 from ringback.client.resource_client import ResourceClient
+from ringback.client.responses import parse_object
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:

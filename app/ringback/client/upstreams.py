@@ -36,10 +36,7 @@ class UpstreamMethods(ResourceClient):
 
     async def _set_intake(self, upstream: str, operation: str) -> upstream_models.UpstreamIntake:
         return await self._transport.fetch_model(
-            upstream_models.UpstreamIntake,
-            "POST",
-            f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/{operation}",
-            repeatable=True,
+            upstream_models.UpstreamIntake, "POST", _upstream_path(upstream, f"/{operation}"), repeatable=True
         )
 
     async def restart_upstream(self, upstream: str) -> upstream_models.UpstreamRestart:
@@ -48,9 +45,7 @@ class UpstreamMethods(ResourceClient):
         Calls that wait for its response end as `unknown`, unless they can be resumed.
         """
         return await self._transport.fetch_model(
-            upstream_models.UpstreamRestart,
-            "POST",
-            f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/restart",
+            upstream_models.UpstreamRestart, "POST", _upstream_path(upstream, "/restart")
         )
 
     async def reload_upstreams(self) -> upstream_models.Reloaded:
@@ -71,7 +66,7 @@ class UpstreamMethods(ResourceClient):
         return await self._transport.fetch_model(
             upstream_models.StartedLogin,
             "POST",
-            _login_path(upstream),
+            _upstream_path(upstream, "/login"),
             body=without_none({"redirect_uri": redirect_uri, "scope": scope}),
             wait_seconds=DISCOVERY_SECONDS,
         )
@@ -84,22 +79,20 @@ class UpstreamMethods(ResourceClient):
         return await self._transport.fetch_model(
             upstream_models.CompletedLogin,
             "POST",
-            f"{_login_path(upstream)}/complete",
+            _upstream_path(upstream, "/login/complete"),
             body={"redirected_to": redirected_to},
             wait_seconds=DISCOVERY_SECONDS,
         )
 
     async def end_login(self, upstream: str) -> None:
         """Sign out of an upstream: the service deletes its tokens."""
-        await self._transport.send_request("DELETE", _login_path(upstream))
+        await self._transport.send_request("DELETE", _upstream_path(upstream, "/login"))
 
     async def tools(self, upstream: str) -> Sequence[upstream_models.Tool]:
         return (
-            await self._transport.fetch_model(
-                upstream_models.ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/tools"
-            )
+            await self._transport.fetch_model(upstream_models.ToolList, "GET", _upstream_path(upstream, "/tools"))
         ).tools
 
 
-def _login_path(upstream: str) -> str:
-    return f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/login"
+def _upstream_path(upstream: str, rest: str) -> str:
+    return f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}{rest}"

@@ -71,9 +71,7 @@ class WebhookMethods(ResourceClient):
                 yield webhook
 
     async def webhook(self, webhook_id: str) -> webhook_models.Webhook:
-        return await self._transport.fetch_model(
-            webhook_models.Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}"
-        )
+        return await self._transport.fetch_model(webhook_models.Webhook, "GET", _webhook_path(webhook_id))
 
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> webhook_models.ChangedWebhook:
         """Change the given members of a webhook.
@@ -82,15 +80,12 @@ class WebhookMethods(ResourceClient):
         hold its open deliveries; only `paused=True` also holds those of events that happen meanwhile.
         """
         return await self._transport.fetch_model(
-            webhook_models.ChangedWebhook,
-            "PATCH",
-            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}",
-            body=dict(change),
+            webhook_models.ChangedWebhook, "PATCH", _webhook_path(webhook_id), body=dict(change)
         )
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Remove a webhook and cancel its undelivered callbacks."""
-        await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}")
+        await self._transport.send_request("DELETE", _webhook_path(webhook_id))
 
     async def verify_webhook(self, webhook_id: str) -> webhook_models.ChangedWebhook:
         """Send a challenge to the webhook's URL now, and make its pending deliveries due.
@@ -98,7 +93,7 @@ class WebhookMethods(ResourceClient):
         `state` says whether the challenge was answered, `last_error` why not.
         """
         return await self._transport.fetch_model(
-            webhook_models.ChangedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/verify"
+            webhook_models.ChangedWebhook, "POST", _webhook_path(webhook_id, "/verify")
         )
 
     async def test_webhook(self, webhook_id: str) -> webhook_models.RequestedDelivery:
@@ -107,9 +102,7 @@ class WebhookMethods(ResourceClient):
         `delivery(test.id)` shows the outcome.
         """
         return await self._transport.fetch_model(
-            webhook_models.RequestedDelivery,
-            "POST",
-            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/test",
+            webhook_models.RequestedDelivery, "POST", _webhook_path(webhook_id, "/test")
         )
 
     async def rotate_secret(
@@ -118,10 +111,7 @@ class WebhookMethods(ResourceClient):
         """Give the webhook a new signing secret. Earlier ones also sign for the overlap (default: a day; 0 ends them now)."""
         body = without_none({"secret": secret, "overlap_seconds": overlap_seconds})
         return await self._transport.fetch_model(
-            webhook_models.RotatedWebhook,
-            "POST",
-            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/rotate-secret",
-            body=body,
+            webhook_models.RotatedWebhook, "POST", _webhook_path(webhook_id, "/rotate-secret"), body=body
         )
 
     async def replay_webhook(
@@ -139,18 +129,10 @@ class WebhookMethods(ResourceClient):
         pending deliveries are due now. With `dry_run` nothing changes.
         """
         body = without_none(
-            {
-                "since": since and since.isoformat(),
-                "cursor": cursor,
-                "dead": dead or None,
-                "dry_run": dry_run or None,
-            }
+            {"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None, "dry_run": dry_run or None}
         )
         return await self._transport.fetch_model(
-            webhook_models.Replay,
-            "POST",
-            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/replay",
-            body=body,
+            webhook_models.Replay, "POST", _webhook_path(webhook_id, "/replay"), body=body
         )
 
     async def deliveries(
@@ -188,16 +170,12 @@ class WebhookMethods(ResourceClient):
 
     async def delivery(self, delivery_id: str) -> webhook_models.DeliveryDetail:
         """A delivery with its attempts."""
-        return await self._transport.fetch_model(
-            webhook_models.DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id, 'delivery_id')}"
-        )
+        return await self._transport.fetch_model(webhook_models.DeliveryDetail, "GET", _delivery_path(delivery_id))
 
     async def redeliver(self, delivery_id: str) -> webhook_models.RequestedDelivery:
         """Send a delivery again now. If it is still open, its next attempt is made now."""
         return await self._transport.fetch_model(
-            webhook_models.RequestedDelivery,
-            "POST",
-            f"/v1/deliveries/{quote_path_segment(delivery_id, 'delivery_id')}/redeliver",
+            webhook_models.RequestedDelivery, "POST", _delivery_path(delivery_id, "/redeliver")
         )
 
     async def redeliver_many(self, **options: Unpack[RedeliveryOptions]) -> webhook_models.Redelivery:
@@ -216,3 +194,11 @@ def _named_path(name: str) -> str:
 
 def _idempotency_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"idempotency-key": check_header_value(key, what="The idempotency key")}
+
+
+def _webhook_path(webhook_id: str, rest: str = "") -> str:
+    return f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}{rest}"
+
+
+def _delivery_path(delivery_id: str, rest: str = "") -> str:
+    return f"/v1/deliveries/{quote_path_segment(delivery_id, 'delivery_id')}{rest}"

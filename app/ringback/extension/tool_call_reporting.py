@@ -6,7 +6,6 @@ import random
 import secrets
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 import httpx
@@ -25,11 +24,7 @@ from ringback.client.arguments import list_texts
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
 from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, pop_report_key
-from ringback.extension.callback_request import (
-    CallbackRequest,
-    parse_callback_request,
-    strip_callback,
-)
+from ringback.extension.callback_request import CallbackRequest, parse_callback_request, strip_callback
 from ringback.extension.embedded_backend import REPORT_KEY_PREFIX, EmbeddedBackend
 from ringback.extension.report_outbox import ReportOutbox, SendReport
 from ringback.extension.service_backend import ServiceBackend
@@ -196,9 +191,7 @@ class ToolCallReporting:
         self._outbox = ReportOutbox(send, clock=self._clock, random_fraction=random.SystemRandom().random)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Wait for running calls to end and for reports to arrive, each for at most `drain_seconds`."""
         try:
             await self._drain_detached_calls()

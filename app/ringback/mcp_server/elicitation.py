@@ -74,9 +74,21 @@ class Question:
     call: Call
     key: str
     """In the call's `input_requests`."""
-    request: InputRequest
     meta: Mapping[str, Any]
     """Added to the `_meta` of its params."""
+    refusal: str | None = None
+    """Why the last answer was refused. A client shows its user the message of a question, and nothing else."""
+
+    @property
+    def request(self) -> InputRequest:
+        return self.call.input_requests[self.key]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        params = meta.with_meta(self.request.params, self.meta)
+        if self.refusal is not None:
+            params["message"] = f"{params.get('message', '')}\n\nThe last answer was refused: {self.refusal}"
+        return params
 
 
 async def elicit_input(gateway: Gateway, context: RequestContext, question: Question, *, sent_max: int = 1) -> bool:
@@ -85,26 +97,18 @@ async def elicit_input(gateway: Gateway, context: RequestContext, question: Ques
     If the client cannot answer, the question stays open for other clients. After an answer that is refused, the question is
     sent again with the reason, up to `sent_max` times. Cancelling this coroutine cancels the question.
     """
-    asked = question
     for _ in range(sent_max):
         try:
-            answer = await _receive_answer(gateway, context, asked)
+            answer = await _receive_answer(gateway, context, question)
             await _store_patiently(gateway, context.caller, question.call.id, {question.key: answer})
         except (MCPError, ValidationError, RingbackError) as problem:
             log.info("question.not_answered", extra={**call_facts(question.call), "problem": type(problem).__name__})
             if not isinstance(problem, _REFUSALS):
                 return False
-            asked = _add_reason(question, problem.detail)
+            question = replace(question, refusal=problem.detail)
         else:
             return True
     return False
-
-
-def _add_reason(question: Question, reason: str) -> Question:
-    """The question with the reason why its last answer was refused: a client shows its user the message, and nothing else."""
-    params = question.request.params
-    message = f"{params.get('message', '')}\n\nThe last answer was refused: {reason}"
-    return replace(question, request=replace(question.request, params={**params, "message": message}))
 
 
 async def _receive_answer(gateway: Gateway, context: RequestContext, question: Question) -> dict[str, Any]:
@@ -119,10 +123,9 @@ async def _receive_answer(gateway: Gateway, context: RequestContext, question: Q
 
 async def _send_elicitation(context: RequestContext, request_id: str, question: Question) -> dict[str, Any]:
     """Send the params as the upstream wrote them, under our id: the session's own method chooses one itself."""
-    request = question.request
-    params = meta.with_meta(request.params, question.meta)
     channel = context.sdk_context.session._request_outbound  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _parse_answer(await channel.send_raw_request(request.method, params, {"request_id": request_id}))
+    method, params = question.request.method, question.params
+    return _parse_answer(await channel.send_raw_request(method, params, {"request_id": request_id}))
 
 
 def _parse_answer(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,10 +227,7 @@ class CallElicitation:
         """
         call_meta = meta.build_call_meta(call)
         answers = asyncio.gather(
-            *(
-                elicit_input(self._gateway, context, Question(call, key, each, call_meta))
-                for key, each in call.input_requests.items()
-            )
+            *(elicit_input(self._gateway, context, Question(call, key, call_meta)) for key in call.input_requests)
         )
         status_change = asyncio.ensure_future(
             self._gateway.calls.wait_for_call(

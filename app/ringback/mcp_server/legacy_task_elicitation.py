@@ -87,7 +87,7 @@ class LegacyTaskElicitation:
         while (call := await self._call_changes.next_change()) and not call.is_final:
             for key, request in call.input_requests.items():
                 if key not in self._elicitations and can_elicit(self._context, [request]):
-                    question = Question(call, key, request, {**related_task_meta(call), **meta.build_call_meta(call)})
+                    question = Question(call, key, {**related_task_meta(call), **meta.build_call_meta(call)})
                     self._elicitations[key] = asyncio.create_task(
                         elicit_input(self._gateway, self._context, question, sent_max=QUESTION_SENT_MAX)
                     )

@@ -31,12 +31,11 @@ receiver of several gives each its own secret.
     published_keys     public keys in place of secrets
     envelopes          Callback and the control envelopes
     outcomes           the exceptions of value_or_raise
-    app                ReceiverApp; asgi and fastapi_routes connect it to servers
+    app                ReceiverApp; asgi connects it to servers
     handling           what is acknowledged when: direct_handling, inbox_handling
     sqlite_inbox       the durable inbox; inbox_writer commits what arrives together, inbox_file has the statements,
                        inbox_schema the tables. `ringback listen` keeps its callbacks in the same inbox
-    turns              which handlers run at the same time
-    handler_runs       one run of a handler, and its time limit
+    handler_runs       which handlers run at the same time, and the time limit of one
     handler_retries    the pauses between the runs of one that fails, and their end
     deduplicator       recognises copies in memory
     arrived_callbacks  wait_for
@@ -121,59 +120,25 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
-    "ringback.receiver.app": ("ReceiverApp",),
-    "ringback.receiver.envelopes": (
-        "Callback",
-        "Gap",
-        "MalformedBody",
-        "Terminated",
-        "Verification",
-        "parse",
-    ),
-    "ringback.receiver.event_requests": (
-        "EventRequest",
-        "EventRequestError",
-        "requests_of_session",
-    ),
-    "ringback.receiver.event_subscriber": ("EventSubscriber",),
-    "ringback.receiver.handling": ("NotReady",),
-    "ringback.receiver.missed_events": (
-        "FetchSince",
-        "LogEvent",
-    ),
+    "ringback.receiver.app": "ReceiverApp",
+    "ringback.receiver.envelopes": "Callback Gap MalformedBody Terminated Verification parse",
+    "ringback.receiver.event_requests": "EventRequest EventRequestError requests_of_session",
+    "ringback.receiver.event_subscriber": "EventSubscriber",
+    "ringback.receiver.handling": "NotReady",
+    "ringback.receiver.missed_events": "FetchSince LogEvent",
     "ringback.receiver.outcomes": (
-        "CallNotFinished",
-        "CallRejected",
-        "CallTimedOut",
-        "NoValue",
-        "OutcomeCancelled",
-        "OutcomeError",
-        "OutcomeUnknown",
-        "ResultNotIncluded",
-        "ToolFailed",
-        "UpstreamFailed",
+        "CallNotFinished CallRejected CallTimedOut NoValue OutcomeCancelled OutcomeError OutcomeUnknown "
+        "ResultNotIncluded ToolFailed UpstreamFailed"
     ),
-    "ringback.receiver.published_keys": ("PublishedKeys",),
-    "ringback.receiver.sqlite_inbox": (
-        "InboxUnavailable",
-        "SQLiteInbox",
-    ),
-    "ringback.receiver.subscription_registry": ("SubscriptionRegistry",),
-    "ringback.receiver.subscription_results": (
-        "EventSubscription",
-        "PolledEvent",
-    ),
-    "ringback.receiver.verification": (
-        "public_keys_from_jwks",
-        "verify",
-    ),
-    "ringback.signing.standard_webhooks": (
-        "VerificationError",
-        "VerifiedMessage",
-    ),
+    "ringback.receiver.published_keys": "PublishedKeys",
+    "ringback.receiver.sqlite_inbox": "InboxUnavailable SQLiteInbox",
+    "ringback.receiver.subscription_registry": "SubscriptionRegistry",
+    "ringback.receiver.subscription_results": "EventSubscription PolledEvent",
+    "ringback.receiver.verification": "public_keys_from_jwks verify",
+    "ringback.signing.standard_webhooks": "VerificationError VerifiedMessage",
 }
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-    __getattr__ = lazy_names.import_on_first_use(__name__, lazy_names.index_by_name(_NAMES_BY_MODULE))
+    __getattr__ = lazy_names.import_on_first_use(__name__, _NAMES_BY_MODULE)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

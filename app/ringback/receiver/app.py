@@ -9,19 +9,18 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, assert_never
 
-from ringback.receiver import asgi, fastapi_routes
+from ringback.receiver import asgi
 from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
 from ringback.receiver.asgi import Receive, Response, Scope, Send
 from ringback.receiver.deduplicator import compute_scope, identify_message
 from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
+from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, HandlerTurns, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
 from ringback.receiver.inbox_handling import InboxHandling
 from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents, Recover
 from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
 from ringback.receiver.subscription_registry import SubscriptionRegistry
-from ringback.receiver.turns import HandlerTurns
 from ringback.receiver.verification import SecretSource, current_time, fixed_secrets, verify
 from ringback.signing.standard_webhooks import VerificationError
 
@@ -136,7 +135,7 @@ class ReceiverApp:
 
     def router(self, path: str = "/callbacks") -> "APIRouter":
         """A FastAPI router for `app.include_router`; it opens and closes the receiver with the application."""
-        return fastapi_routes.create_router(self, path)
+        return asgi.create_router(self, path)
 
     # -- open and closed --
 

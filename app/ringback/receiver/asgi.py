@@ -1,11 +1,16 @@
-"""The receiver's half of ASGI: reading one request's body, and sending one response."""
+"""The receiver's half of ASGI: reading one request's body, sending one response, and its routes in a FastAPI application."""
 
 import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from ringback.receiver.app import ReceiverApp
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -14,8 +19,6 @@ Send = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 262_144 + 16_384
 """The largest body (mcp-events §8), plus 16 KiB for senders that count only their payload."""
-
-
 BODY_SECONDS_MAX: Final = 10.0
 """The longest time for a body. Ringback's own senders give up after it, and a request counts before its sender is known."""
 
@@ -98,3 +101,22 @@ async def run_lifespan(
     await receive()
     await stop()
     await send({"type": "lifespan.shutdown.complete"})
+
+
+def create_router(receiver: "ReceiverApp", path: str) -> "APIRouter":
+    """The path with and without a slash at its end: FastAPI answers 307 to the other spelling of a single route.
+
+    The routes are plain ASGI, so FastAPI reads no body, and dependencies of the application do not apply to callbacks.
+    """
+    try:
+        from fastapi import APIRouter  # noqa: PLC0415 - optional: the receiver needs no framework
+        from starlette.routing import Route  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise ImportError("ReceiverApp.router() and add_to() need FastAPI: pip install fastapi") from error
+    if not path.startswith("/"):
+        raise ValueError("The path of callbacks must start with a slash, such as /callbacks.")
+    spellings = sorted({path.rstrip("/") or "/", path.rstrip("/") + "/"})
+    return APIRouter(
+        routes=[Route(spelling, receiver, methods=["POST"], include_in_schema=False) for spelling in spellings],
+        lifespan=receiver.lifespan,
+    )

@@ -6,9 +6,8 @@ from typing import Final
 
 from ringback.receiver.deduplicator import Deduplicator
 from ringback.receiver.envelopes import Callback
-from ringback.receiver.handler_runs import outlast_handler
+from ringback.receiver.handler_runs import HandlerTurns, outlast_handler
 from ringback.receiver.handling import Envelope, KeepForWaiters, NotReady, OrderKey, ReceivedMessage
-from ringback.receiver.turns import HandlerTurns
 
 DEDUPLICATED_MESSAGES_MAX: Final = 10_000
 """Messages whose repetition is recognised: about 5 MB."""

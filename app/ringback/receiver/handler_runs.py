@@ -1,4 +1,8 @@
-"""One run of an owner's handler: it returns, it raises, or it is ended after its time limit."""
+"""Runs of an owner's handler: which may run at the same time, and how one ends.
+
+Two callbacks of one session, handled at once, resume one agent twice: LangGraph then loses an answer without an error. A run
+returns, it raises, or it is ended after its time limit.
+"""
 
 import asyncio
 import inspect
@@ -6,6 +10,8 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
+
+from ringback.key_locks import KeyLocks
 
 HANDLER_TIMEOUT_SECONDS: Final = 3600.0
 """A handler that runs an agent works for minutes; after an hour it hangs. `ringback listen --exec` has the same limit."""
@@ -26,6 +32,25 @@ class HandlerStillRuns(HandlerEnded):
     def __init__(self, text: str, task: asyncio.Task[None]) -> None:
         super().__init__(text)
         self.task = task
+
+
+class HandlerTurns:
+    """Handlers of one key run one after the other, in the order of their requests for a turn."""
+
+    def __init__(self, *, handlers_max: int) -> None:
+        if handlers_max < 1:
+            raise ValueError("handlers_max must be at least 1: the number of handlers that run at the same time.")
+        self._permits = asyncio.Semaphore(handlers_max)
+        self._locks = KeyLocks()
+
+    @asynccontextmanager
+    async def acquire_turn(self, key: str) -> AsyncGenerator[None]:
+        """Wait for the key first: a waiting session then holds no permit that another session could use.
+
+        So does a session whose handler ignores its cancellation: it keeps the key until that handler ends.
+        """
+        async with self._locks.hold(key), outlast_handler(), self._permits:
+            yield
 
 
 async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, timeout_seconds: float) -> None:

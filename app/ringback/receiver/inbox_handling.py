@@ -20,7 +20,7 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
-from ringback.receiver.handler_runs import outlast_handler
+from ringback.receiver.handler_runs import HandlerTurns, outlast_handler
 from ringback.receiver.handling import (
     NOT_READY_SECONDS_MIN,
     Envelope,
@@ -34,7 +34,6 @@ from ringback.receiver.inbox_file import InboxFull, StoredBody
 from ringback.receiver.inbox_writer import InboxClosed
 from ringback.receiver.outcomes import ResultNotIncluded
 from ringback.receiver.sqlite_inbox import SQLiteInbox
-from ringback.receiver.turns import HandlerTurns
 
 CLOSE_SECONDS: Final = 10.0
 """How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
@@ -25,13 +24,11 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
+from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
 from ringback.post_commit import CallLeases, UnusedLeases
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.permits import CallPermit, Permits
 from ringback.waits import LocalWaiter
-
-LEFT_TO_OTHERS_SECONDS: Final = 60.0
-"""A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 
 HoldCall = Callable[[Call, float], HeldExecution]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""

@@ -15,10 +15,9 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
-    open_pages     reloads open pages whose scripts ask for what their viewer may not see any more
     viewer_checks  checks again that the viewers of open streams may see their pages
-    access         the caller of a list or of one object, for viewers that are operators
-    redirects      sends a browser to another page
+    page_handlers  what all handlers share: the services, and the caller of a list or of one object
+    redirects      sends a browser to another page, or reloads an open one
     rendering      templates, their filters and the sections that a viewer may open; page_headers: the headers of every page
     formats        times, durations, sizes and counts as text
     assets         style sheet, scripts and icon

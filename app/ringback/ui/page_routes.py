@@ -19,8 +19,7 @@ from ringback.api.problems import add_retry_after, status_for
 from ringback.domain.errors import Forbidden, Gone, NotFound, RingbackError, Unauthenticated
 from ringback.domain.ids import is_well_formed_id
 from ringback.ui.context import UiContext
-from ringback.ui.open_pages import reload_open_page, reload_page_of_part
-from ringback.ui.redirects import PORTAL_PATH, redirect
+from ringback.ui.redirects import PORTAL_PATH, redirect, reload_open_page, reload_page_of_part
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 from ringback.ui.viewers import LINK_PARAMETER, Viewers, find_link_id

@@ -1,8 +1,5 @@
 """All routes of the dashboard."""
 
-import os
-from collections.abc import Callable
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -33,8 +30,7 @@ from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 
-def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] = os.urandom) -> list[BaseRoute]:
-    """`random_bytes`: for the idempotency keys of forms."""
+def make_ui_routes(context: UiContext) -> list[BaseRoute]:
     renderer = Renderer(public_path=read_public_path(context.config.public_url), portal_origins=context.portal_origins)
     pages = PageRoutes(context, renderer)
     portal = PortalPages(context, renderer, pages).make_routes(pages)
@@ -48,13 +44,13 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *AuditPages(context, renderer).make_routes(pages),
         *LookupPages(context, renderer).make_routes(pages),
         *SessionPages(context, renderer).make_routes(pages),
-        *WebhookPages(context, renderer, random_bytes).make_routes(pages),
+        *WebhookPages(context, renderer).make_routes(pages),
         *WebhookFormPages(context, renderer).make_routes(pages),
         *WebhookActions(context, renderer).make_routes(pages),
         *RedeliveryPages(context, renderer).make_routes(pages),
         *DeliveryPages(context, renderer).make_routes(pages),
         *UpstreamPages(context, renderer).make_routes(pages),
-        *ToolPages(context, renderer, random_bytes).make_routes(pages),
+        *ToolPages(context, renderer).make_routes(pages),
         *EventPages(context, renderer).make_routes(pages),
         pages.page("/{path:path}", show_missing, in_session_portal=True),  # the last: it matches every path
     ]

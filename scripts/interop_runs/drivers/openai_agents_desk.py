@@ -1,14 +1,17 @@
 """What the checks of the OpenAI Agents adapter share: runners on a fake Ringback, calls of its model, and wakes."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from agents import Agent, RunResult, SQLiteSession
-from agents.testing import ScriptedModel, function_call
+from agents import Agent, RunResult, SQLiteSession, Tool
+from agents.testing import ScriptedModel, assistant_message, function_call
 from fake_ringback import UPSTREAM, FakeRingback
 
 from ringback.agents.openai_agents import DurableRunner, SQLiteParkedRuns
+
+OK: Final = [assistant_message("ok")]
+"""The last turn of a model."""
 
 
 class Desk:
@@ -29,10 +32,22 @@ def call(tool: str, call_id: str = "call_a", arguments: str = '{"key": "k"}') ->
     return function_call(tool, arguments, call_id=call_id)
 
 
+async def build_agent(
+    runner: DurableRunner, *turns: list[Any], tools: Sequence[Tool] = ()
+) -> tuple[Agent[Any], ScriptedModel]:
+    """An agent with these tools and the upstream's, and its model, which answers with these turns."""
+    model = ScriptedModel(list(turns))
+    return Agent(name="a", model=model, tools=[*tools, *await runner.load_tools(UPSTREAM)]), model
+
+
 def outputs(model: ScriptedModel) -> list[Any]:
     """What the model has read of its tools in its last call."""
     assert model.last_call is not None
     return [item["output"] for item in model.last_call.input if item.get("type") == "function_call_output"]
+
+
+def find_output(result: RunResult | None) -> Any:
+    return None if result is None else result.final_output
 
 
 async def read_error(kind: type[Exception], work: Awaitable[Any]) -> str:

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.client import (
-    RingbackClient,
-)
+from ringback.client import RingbackClient
 from tests.support.client_calls import make_client
 from tests.support.service import ServiceUnderTest, running_service
 

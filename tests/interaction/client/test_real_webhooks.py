@@ -4,12 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ringback.client import (
-    CallbackOptions,
-    NotFound,
-    RingbackClient,
-    Webhook,
-)
+from ringback.client import CallbackOptions, NotFound, RingbackClient, Webhook
 from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate_secret
 from tests.support.client_calls import start_call

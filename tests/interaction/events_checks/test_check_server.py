@@ -1,6 +1,5 @@
 """`ringback check-server` passes a server that follows the specification, and finds each broken rule by its own check."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,11 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from ringback.cli.check_report import CheckResult, CheckVerdict
 from ringback.cli.server_checks import run
-from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.ssrf import NON_ROUTABLE_HOSTS
 from ringback.cli.server_checks.connection import Era
-from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
+from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckTimeouts
 from tests.support import events_deliveries
 from tests.support.events_log import describe_type
@@ -84,19 +82,16 @@ WITHOUT_FAULT: Final = NEEDS_FIXTURE | {"truncated-false-when-no-replay", "ssrf-
 FAULTS: Final = sorted({case.case.id for case in CASES} - WITHOUT_FAULT)
 
 
-async def run_against(
-    fault: str, *only: str, timeouts: CheckTimeouts = LONG_TIMEOUTS, era: Era | None = None
-) -> list[CheckResult]:
-    async with serving_events(EventsServer(fault)) as url:
-        options = RunOptions(
-            url=url,
-            credentials={"authorization": "Bearer alice"},
-            other_credentials={"authorization": "Bearer bob"},
-            era=era,
-            emit_tool="emit",
-            timeouts=timeouts,
-        )
-        return await run_checks(options, select_cases(only))
+async def check_server(server: EventsServer, *only: str, **options: Any) -> list[CheckResult]:
+    given: dict[str, Any] = {"credentials": {"authorization": "Bearer alice"}, "timeouts": LONG_TIMEOUTS, **options}
+    async with serving_events(server) as url:
+        return await run_checks(RunOptions(url=url, **given), select_cases(only))
+
+
+async def run_against(fault: str, *only: str, **options: Any) -> list[CheckResult]:
+    """Check a server with this fault, as two principals."""
+    others = {"authorization": "Bearer bob"}
+    return await check_server(EventsServer(fault), *only, other_credentials=others, emit_tool="emit", **options)
 
 
 @pytest.mark.parametrize("era", list(Era))
@@ -150,11 +145,7 @@ class BusyServer(EventsServer):
 
 @pytest.mark.parametrize("method", ["tools/call", "events/poll"])
 async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wrong(method: str) -> None:
-    async with serving_events(BusyServer(method)) as url:
-        options = RunOptions(
-            url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", timeouts=LONG_TIMEOUTS
-        )
-        results = await run_checks(options, select_cases(["delivery"]))
+    results = await check_server(BusyServer(method), "delivery", emit_tool="emit")
 
     verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
     assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
@@ -184,9 +175,7 @@ class PartlyGuardedServer(EventsServer):
     ("fault", "verdict"), [("", CheckVerdict.WARNED), ("ssrf-reject-non-routable", CheckVerdict.FAILED)]
 )
 async def test_a_callback_that_timed_out_hides_no_callback_that_was_accepted(fault: str, verdict: CheckVerdict) -> None:
-    async with serving_events(PartlyGuardedServer(fault)) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
-        (result,) = await run_checks(options, select_cases(["ssrf-reject-non-routable"]))
+    (result,) = await check_server(PartlyGuardedServer(fault), "ssrf-reject-non-routable")
 
     assert result.verdict is verdict, result.observed
 
@@ -203,23 +192,16 @@ class ServerWithCookies(EventsServer):
 
 
 async def test_a_client_without_credentials_is_not_known_by_the_cookie_of_another() -> None:
-    async with serving_events(ServerWithCookies()) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
-        (result,) = await run_checks(options, select_cases(["subscribe-auth-required"]))
+    (result,) = await check_server(ServerWithCookies(), "subscribe-auth-required")
 
     assert result.verdict is CheckVerdict.PASSED, result.observed
 
 
 @pytest.mark.parametrize("case", ["delivery-implemented", "stream-event-notification"])
 async def test_an_event_that_did_not_happen_is_not_missed_by_a_callback_or_a_stream(case: str) -> None:
-    async with serving_events(ScriptedServer({"tools/call": {"result": {"content": []}}})) as url:
-        options = RunOptions(
-            url=url,
-            credentials={"authorization": "Bearer alice"},
-            emit_tool="emit",
-            timeouts=replace(LONG_TIMEOUTS, event_seconds=0.2),
-        )
-        (result,) = await run_checks(options, select_cases([case]))
+    server = ScriptedServer({"tools/call": {"result": {"content": []}}})
+
+    (result,) = await check_server(server, case, emit_tool="emit", timeouts=replace(LONG_TIMEOUTS, event_seconds=0.2))
 
     assert result.verdict is CheckVerdict.UNTESTABLE, result.observed
     assert "a poll shows that no note.added happened" in result.observed
@@ -256,9 +238,7 @@ WEBHOOK_TYPE_FIRST: Final = {"result": {"events": [describe_type("note.archived"
 async def test_a_server_that_checks_the_parts_of_a_request_in_another_order_is_not_called_wrong(
     responses: Mapping[str, Mapping[str, Any]], case: str, verdict: CheckVerdict
 ) -> None:
-    async with serving_events(ScriptedServer(responses)) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, timeouts=LONG_TIMEOUTS)
-        (result,) = await run_checks(options, select_cases([case]))
+    (result,) = await check_server(ScriptedServer(responses), case)
 
     assert result.verdict is verdict, result.observed
 
@@ -278,9 +258,7 @@ async def test_a_broken_rule_is_found_by_its_check(fault: str) -> None:
 
 
 async def test_without_anything_that_makes_an_event_happen_the_checks_about_events_are_untestable() -> None:
-    async with serving_events(EventsServer()) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
-        results = await run_checks(options, select_cases(["occurrences", "poll-implemented"]))
+    results = await check_server(EventsServer(), "occurrences", "poll-implemented", timeouts=CheckTimeouts())
 
     verdicts = {each.case.id: each.verdict for each in results}
     assert verdicts.pop("poll-implemented") is CheckVerdict.PASSED
@@ -292,110 +270,3 @@ async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> N
 
     assert len(results) == len(CASES)
     assert sum(each.verdict is CheckVerdict.FAILED for each in results) >= 5
-
-
-async def test_a_run_leaves_no_subscription_behind() -> None:
-    server = EventsServer()
-    async with serving_events(server) as url:
-        options = RunOptions(
-            url=url,
-            credentials={"authorization": "Bearer alice"},
-            other_credentials={"authorization": "Bearer bob"},
-        )
-        await run_checks(options, select_cases(["ttl", "subscribe"]))
-
-    assert len(server.webhooks.by_key) > 0
-    assert [each for each in server.webhooks.by_key.values() if each.is_live] == []
-
-
-class SessionCounter(EventsServer):
-    """Notes which sessions were ended."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.ended = list[str]()
-
-    async def respond(self, request: Request) -> Response:
-        if request.headers.get("authorization") == "Bearer mallory":
-            return Response(status_code=401)
-        if request.method == "DELETE":
-            self.ended.append(request.headers["mcp-session-id"])
-        return await super().respond(request)
-
-
-@pytest.mark.parametrize("era", list(Era))
-async def test_a_run_leaves_no_session_behind(era: Era) -> None:
-    server = SessionCounter()
-    async with serving_events(server) as url:
-        await run_checks(RunOptions(url=url, era=era), select_cases(["capability"]))
-
-    opened = next(server.sessions)
-    assert opened > 0
-    assert server.ended == [f"s{number}" for number in range(opened)]
-
-
-async def test_a_run_whose_other_principal_is_refused_leaves_no_session_behind() -> None:
-    server = SessionCounter()
-    async with serving_events(server) as url:
-        options = RunOptions(url=url, era=Era.LEGACY, other_credentials={"authorization": "Bearer mallory"})
-        with pytest.raises(ServerUnreachable, match="HTTP 401"):
-            await run_checks(options, select_cases(["capability"]))
-
-    assert server.ended == ["s0"]
-
-
-async def test_a_subscription_that_should_have_been_refused_is_ended_after_the_run() -> None:
-    server = ScriptedServer({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params")
-    async with serving_events(server) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
-        (result,) = await run_checks(options, select_cases(["error-invalid-params"]))
-
-    assert result.verdict is CheckVerdict.FAILED
-    assert [each.is_live for each in server.webhooks.by_key.values()] == [False]
-
-
-@pytest.mark.parametrize(
-    ("sent", "counted"),
-    [
-        pytest.param(b"POST /unknown HTTP/1.1\r\ncontent-length: 0\r\n\r\n", 0, id="a-callback-from-outside"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 1, id="the-begin-of-tls"),
-    ],
-)
-async def test_only_a_tls_connection_shows_that_a_server_called_the_loopback_address(sent: bytes, counted: int) -> None:
-    async with listening_endpoint(0, "https://agent.example") as endpoint:
-        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
-        writer.write(sent)
-        await reader.read()
-        writer.close()
-
-    assert endpoint.unreadable_connections == counted
-
-
-async def test_the_end_of_a_run_closes_connections_whose_request_has_not_arrived() -> None:
-    async with listening_endpoint(0, None) as endpoint:
-        silent, its_writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
-        served, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
-        writer.write(b"POST /unknown HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
-        await served.read()  # the endpoint accepts connections in their order
-        writer.close()
-
-    async with asyncio.timeout(WAIT_SECONDS):
-        assert await silent.read() == b""
-    its_writer.close()
-
-
-async def test_a_server_that_asks_for_credentials_is_an_error_that_names_the_options() -> None:
-    async with serving_events(SessionCounter()) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer mallory"})
-        with pytest.raises(ServerUnreachable, match=r"HTTP 401 .* \(give --api-key or --header\)"):
-            await run_checks(options, select_cases(["capability"]))
-
-
-async def test_a_url_without_an_mcp_server_is_an_error_that_says_what_it_answered() -> None:
-    with pytest.raises(ServerUnreachable, match="answered no handshake of MCP"):
-        await run_checks(RunOptions(url="http://127.0.0.1:1/mcp"), select_cases(["capability"]))
-
-
-def test_an_unknown_check_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="no-such-check"):
-        select_cases(["poll", "no-such-check"])

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -190,7 +190,7 @@ async def test_a_session_that_a_node_cannot_read_is_not_ended_for_its_client(sit
     without = await site.cluster.start_node()
     having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
     key = await site.cluster.create_key("alice")
-    ping = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+    ping: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
     async with (
         httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
         legacy_session(http, f"{having.url}/mcp/stage", key=key) as session,

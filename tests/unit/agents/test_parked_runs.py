@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from ringback.agents import parked_runs
-from ringback.agents.parked_runs import (
-    APPLICATION_ID,
-    ParkedRun,
-    ParkedRunsUnavailable,
-    SQLiteParkedRuns,
-    ToolRequest,
-)
+from ringback.agents.parked_runs import APPLICATION_ID, ParkedRun, ParkedRunsUnavailable, SQLiteParkedRuns, ToolRequest
 from ringback.private_sqlite import open_private_file
 
 LEASE = 3600.0

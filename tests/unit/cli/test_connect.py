@@ -46,7 +46,11 @@ def run_connect(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Connec
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(connect, "find_program", lambda: ("/opt/ringback",))
     environment = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
-    return lambda *arguments, path="/usr/bin": run("connect", *arguments, env={**environment, "PATH": path})
+
+    def connect_with(*arguments: Any, path: str = "/usr/bin") -> Result:
+        return run("connect", *arguments, env={**environment, "PATH": path})
+
+    return connect_with
 
 
 def list_files(home: Path) -> dict[str, bytes]:

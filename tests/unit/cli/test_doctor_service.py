@@ -3,27 +3,29 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Callable, Generator
-from datetime import UTC, datetime
-from email.utils import format_datetime
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Generator
+from typing import Final
 
 import httpx
 import pytest
 import respx
-from typer.testing import Result
 
-from ringback import __version__
 from ringback.cli import http_clients
 from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.service import check_running_service
 from tests.support.clock import FakeClock
+from tests.support.doctor import (
+    SERVICE_URL,
+    Run,
+    find,
+    find_in_service,
+    make_status,
+    mocked_service,
+    refuse_status,
+    respond_ready,
+)
 from tests.support.limits import WAIT_SECONDS
 
-Run = Callable[..., Result]
-Found = dict[str, tuple[bool, str]]
-
-SERVICE_URL: Final = "http://127.0.0.1:8090"
 PUBLIC_URL: Final = "https://ringback.example/callbacks"
 HEALTHY: Final = httpx.Response(200, json={"status": "ok"})
 BAD_GATEWAY: Final = httpx.Response(502, html="<h1>Bad Gateway</h1>")
@@ -31,51 +33,8 @@ BAD_GATEWAY: Final = httpx.Response(502, html="<h1>Bad Gateway</h1>")
 
 @pytest.fixture
 def service() -> Generator[respx.MockRouter]:
-    """A mocked process that works on every route."""
-    with respx.mock(assert_all_called=False) as router:
-        router.get(f"{SERVICE_URL}/readyz").mock(side_effect=respond_ready)
-        router.get(f"{SERVICE_URL}/healthz").respond(404)
-        router.get(f"{SERVICE_URL}/openapi.json").respond(json={"servers": [{"url": SERVICE_URL}]})
-        router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
-        router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
-        router.get(f"{SERVICE_URL}/v1/upstreams/git/tools").respond(503)
+    with mocked_service() as router:
         yield router
-
-
-def respond_ready(_: httpx.Request) -> httpx.Response:
-    date = format_datetime(_now(), usegmt=True)
-    return httpx.Response(200, json={"status": "ready", "degraded": []}, headers={"date": date})
-
-
-def respond_status(_: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, json=make_status())
-
-
-def make_status(**changed: Any) -> dict[str, Any]:
-    healthy: dict[str, Any] = {
-        "version": __version__,
-        "time": _now().isoformat(),
-        "public_url": SERVICE_URL,
-        "problem": None,
-        "roles": {"api": True},
-        "failing_workers": [],
-        "failing_endpoints": [],
-        "lacks_keys": False,
-        "failing_webhooks": 0,
-        "oldest_due_delivery_age_seconds": 0.0,
-        "upstreams": [],
-    }
-    return healthy | changed
-
-
-def find(run: Run, *arguments: str) -> Found:
-    ran = run("doctor", "--json", *arguments)
-    return {found["about"]: (found["ok"], found["detail"]) for found in json.loads(ran.stdout)}
-
-
-def find_in_service(run: Run, service: respx.MockRouter, **changed: Any) -> Found:
-    service.get(f"{SERVICE_URL}/v1/status").mock(side_effect=[httpx.Response(200, json=make_status(**changed))])
-    return find(run, "--url", SERVICE_URL, "--api-key", "rbk_admin")
 
 
 def make_tls_error() -> httpx.ConnectError:
@@ -147,17 +106,13 @@ def test_a_service_without_authentication_is_asked_without_a_key(run: Run, servi
 def test_a_service_without_authentication_that_cannot_say_how_it_is_has_a_fault(
     run: Run, service: respx.MockRouter
 ) -> None:
-    service.get(f"{SERVICE_URL}/v1/status").respond(
-        500, json={"detail": "An unexpected error."}, headers={"content-type": "application/problem+json"}
-    )
+    refuse_status(service, 500, "An unexpected error.")
 
     assert find(run, "--url", SERVICE_URL)["service status"] == (False, "An unexpected error.")
 
 
 def test_without_a_key_of_an_operator_it_says_what_was_not_checked(run: Run, service: respx.MockRouter) -> None:
-    service.get(f"{SERVICE_URL}/v1/status").respond(
-        401, json={"detail": "Send your API key."}, headers={"content-type": "application/problem+json"}
-    )
+    refuse_status(service, 401, "Send your API key.")
 
     ok, detail = find(run, "--url", SERVICE_URL)["service status"]
 
@@ -193,136 +148,8 @@ async def test_the_clocks_are_compared_when_the_status_arrives_and_not_after_slo
     assert (skew.ok, skew.detail) == (True, "it is +0.0 s from this machine's")
 
 
-@pytest.mark.parametrize(
-    ("changed", "about", "words"),
-    [
-        ({"version": "0.0.9"}, "service version", "it runs 0.0.9"),
-        ({"time": "2020-01-01T00:00:00Z"}, "service clock", "NTP"),
-        ({"problem": "The database is full."}, "service database", "The database is full."),
-        ({"failing_workers": ["dispatcher"]}, "service workers", "dispatcher"),
-        ({"failing_endpoints": ["/mcp/git"]}, "service endpoints", "/mcp/git"),
-        ({"lacks_keys": True}, "service keys", "RINGBACK_SECRET_KEYS"),
-        ({"oldest_due_delivery_age_seconds": 4000.0}, "service deliveries", "dispatcher"),
-        (
-            {
-                "upstreams": [
-                    {
-                        "name": "git",
-                        "transport": "stdio",
-                        "state": "failing",
-                        "last_error": "not_found",
-                        "advice": "Check 'command'.",
-                    }
-                ]
-            },
-            "service upstream git",
-            "not_found. Check 'command'.",
-        ),
-        (
-            {"upstreams": [{"name": "git", "transport": "stdio", "state": "ready", "intake": "paused"}]},
-            "service upstream git",
-            "it is paused. Resume it: ringback upstreams resume git",
-        ),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_what_the_service_says_is_a_finding(
-    run: Run, service: respx.MockRouter, changed: dict[str, Any], about: str, words: str
-) -> None:
-    ok, detail = find_in_service(run, service, **changed)[about]
-
-    assert not ok
-    assert words in detail
-
-
-def test_an_upstream_that_a_tool_keeps_busy_is_named_and_is_no_fault(run: Run, service: respx.MockRouter) -> None:
-    """A server on the SDK 1.x that runs a synchronous tool responds to nothing meanwhile."""
-    busy = {
-        "name": "git",
-        "transport": "stdio",
-        "state": "unresponsive",
-        "state_since": "2026-11-20T16:05:00Z",
-        "last_error": "unresponsive",
-        "advice": "Cancel those that keep it busy.",
-    }
-    found = find_in_service(run, service, upstreams=[busy])
-
-    assert found["service upstream git"] == (
-        True,
-        "unresponsive since 2026-11-20 16:05 UTC. Cancel those that keep it busy.",
-    )
-    assert found["service upstreams"] == (True, "1 of 1 have no error")
-
-
-def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, service: respx.MockRouter) -> None:
-    failing = {
-        "id": "wh_1",
-        "principal": "team-7",
-        "url": "https://agent.example/",
-        "events": ["call.finished"],
-        "state": "active",
-        "last_error": "certificate_expired",
-        "last_error_detail": "certificate has expired",
-        "last_error_advice": "Renew the receiver's certificate.",
-        "failing_since": "2026-11-22T17:00:00Z",
-    }
-    listed = service.get(f"{SERVICE_URL}/v1/webhooks")
-    listed.respond(200, json={"webhooks": [failing], "next_cursor": None})
-
-    found = find_in_service(run, service, failing_webhooks=12)
-
-    assert dict(listed.calls.last.request.url.params) == {"health": "failing", "principal": "*"}
-    assert found["webhooks"][1].startswith("12 are failing; 1 of them is shown. See all: ")
-    ok, detail = found["webhook wh_1 of team-7"]
-    assert not ok
-    assert detail == (
-        "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
-    )
-
-
-@pytest.mark.parametrize(("count", "said"), [(1, "1 is failing"), (2, "2 are failing")])
-def test_failing_webhooks_that_are_all_shown_are_only_counted(
-    run: Run, service: respx.MockRouter, count: int, said: str
-) -> None:
-    webhooks: list[dict[str, Any]] = [
-        {"id": f"wh_{number}", "principal": "team-7", "url": "https://agent.example/", "events": [], "state": "active"}
-        for number in range(count)
-    ]
-    service.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": webhooks, "next_cursor": None})
-
-    assert find_in_service(run, service, failing_webhooks=count)["webhooks"] == (False, said)
-
-
-def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_configuration_is_unknown(
-    run: Run, service: respx.MockRouter
-) -> None:
-    unusable = {"type": "object", "properties": {"a": {"$ref": "https://a.example/s.json"}}}
-    tools = [{"name": "good", "inputSchema": {"type": "object"}}, {"name": "odd", "inputSchema": unusable}]
-    service.get(f"{SERVICE_URL}/v1/upstreams/git/tools").respond(200, json={"tools": tools})
-    service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
-    service.get(f"{SERVICE_URL}/v1/upstreams/lax/tools").respond(200, json={"tools": tools})
-    service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
-    upstreams = [
-        {"name": name, "transport": "stdio", "state": "ready", "checks_arguments": name != "lax"}
-        for name in ("git", "lax", "down")
-    ]
-
-    found = find_in_service(run, service, upstreams=upstreams)
-
-    ok, detail = found["service tools of git"]
-    assert ok
-    assert detail == (
-        "2 tools. Arguments of 1 tool are not checked, because the inputSchema is unusable: "
-        "'odd' (the reference 'https://a.example/s.json' has no target in the schema)"
-    )
-    assert found["service tools of lax"] == (True, "2 tools")
-    assert "service tools of down" not in found
-
-
 def test_a_key_without_the_scope_is_no_fault(run: Run, service: respx.MockRouter) -> None:
-    service.get(f"{SERVICE_URL}/v1/status").respond(
-        403, json={"detail": "Needs admin."}, headers={"content-type": "application/problem+json"}
-    )
+    refuse_status(service, 403, "Needs admin.")
     service.get(f"{SERVICE_URL}/v1/upstreams").respond(200, json={"upstreams": []})
 
     ok, detail = find(run, "--url", SERVICE_URL, "--api-key", "rbk_small")["service status"]
@@ -341,9 +168,6 @@ def test_a_service_elsewhere_is_not_judged_by_the_settings_here(run: Run, servic
 
     assert ran.exit_code == 0, ran.stdout
     assert not {"settings", "database", "upstreams", "public URL"} & {each["about"] for each in json.loads(ran.stdout)}
-
-
-# -- the public URL and the process ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -401,7 +225,3 @@ def test_a_database_without_a_key_is_no_fault_while_its_service_does_not_respond
         True,
         "there is none; the service does not say whether it asks for one",
     )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - the doctor compares with the machine's clock

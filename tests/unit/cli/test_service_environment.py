@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.cli.embedded_service.environment_file import (
-    FILE_BYTES_MAX,
-    parse_variables,
-    read_environment_file,
-)
+from ringback.cli.embedded_service.environment_file import FILE_BYTES_MAX, parse_variables, read_environment_file
 from ringback.cli.embedded_service.paths import ServicePaths
 from ringback.cli.embedded_service.service_environment import ServiceEnvironment
 from ringback.domain.upstreams import SkippedUpstream

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.receiver import (
-    EventRequestError,
-    EventSubscriber,
-    ReceiverApp,
-)
+from ringback.receiver import EventRequestError, EventSubscriber, ReceiverApp
 from ringback.receiver.event_subscriber import IDLE_SECONDS, NEVER
 from ringback.receiver.subscription_results import MalformedResult
 from tests.support.clock import ManualClock

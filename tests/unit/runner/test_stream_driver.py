@@ -17,9 +17,9 @@ from ringback.protocol.errors import (
     SessionGone,
     UpstreamError,
 )
+from ringback.protocol.resumable_requests import SESSION_GONE_SECONDS
 from ringback.protocol.sessions import LegacySessionId, StreamPosition
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
-from ringback.runner.drivers import stream
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from tests.support.clock import START, FakeClock
@@ -184,7 +184,7 @@ async def test_a_call_whose_session_is_gone_for_some_seconds_is_unknown() -> Non
     session, clock = ScriptedSession(*[SessionGone("gone")] * 20, RESULT), YieldingClock()
 
     assert (await run(session, RecordingCallContext(SAVED_HANDLE), clock)).outcome is CallOutcome.UNKNOWN
-    assert stream.SESSION_GONE_SECONDS <= clock.monotonic() < 60
+    assert SESSION_GONE_SECONDS <= clock.monotonic() < 60
 
 
 @pytest.mark.requirement("R33")

@@ -18,13 +18,7 @@ from ringback.cli.client_files.documents import Document, Replacement
 from ringback.cli.client_files.entries import MOVED_KEYS
 from ringback.cli.client_files.own_entries import URL_KEYS, find_own_upstream
 from ringback.cli.client_files.plan import Plan, list_servers, parse_document
-from ringback.cli.client_files.records import (
-    ChangedServer,
-    ConnectionRecord,
-    RecordFolder,
-    hash_api_key,
-    hash_content,
-)
+from ringback.cli.client_files.records import ChangedServer, ConnectionRecord, RecordFolder, hash_api_key, hash_content
 from ringback.cli.client_files.safe_files import (
     HISTORY_BYTES_MAX,
     FileRefused,

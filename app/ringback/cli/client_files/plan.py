@@ -12,13 +12,7 @@ from typing import Any, Final, cast
 from ringback.cli.client_files.clients import Client, Format
 from ringback.cli.client_files.configuration import Configuration
 from ringback.cli.client_files.documents import Document, JsonDocument, Replacement, TomlDocument
-from ringback.cli.client_files.entries import (
-    MOVED_KEYS,
-    ServerKept,
-    Surroundings,
-    find_variables,
-    translate_entry,
-)
+from ringback.cli.client_files.entries import MOVED_KEYS, ServerKept, Surroundings, find_variables, translate_entry
 from ringback.cli.client_files.own_entries import Way, find_own_upstream, make_own_entry
 from ringback.cli.client_files.text_edits import UnreadableDocument
 from ringback.cli.client_options import URL_DEFAULT

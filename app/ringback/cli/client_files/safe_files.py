@@ -95,11 +95,11 @@ def commit_replacement(staged: StagedReplacement) -> None:
     _sync_folder(staged.file.path.parent)
 
 
-def create_file(path: Path, content: bytes, mode: int = PRIVATE_MODE) -> None:
+def create_file(path: Path, content: bytes) -> None:
     """Create a file with its folders, which only the user may enter. Raises `FileRefused` if it exists."""
     target = Path(os.path.realpath(path))
     _make_folder(target.parent)
-    temporary = _write_beside(target, content, mode, None)
+    temporary = _write_beside(target, content, PRIVATE_MODE, None)
     try:
         _name_new_file(temporary, target)
     except FileExistsError:

@@ -101,7 +101,5 @@ def _make_launchd_agent(command: tuple[str, ...], places: Places) -> ServiceUnit
     }
     path = places.home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
     return ServiceUnit(
-        path=path,
-        content=plistlib.dumps(agent, sort_keys=False),
-        start=f"launchctl bootstrap gui/$(id -u) {path}",
+        path=path, content=plistlib.dumps(agent, sort_keys=False), start=f"launchctl bootstrap gui/$(id -u) {path}"
     )

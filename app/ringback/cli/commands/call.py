@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, require_finite, with_offset
+from ringback.cli.arguments import parse_arguments, require_finite, time_option, with_offset
 from ringback.cli.client_options import (
     CORRELATION_OPTIONS,
     SESSION_OPTIONS,
@@ -62,13 +62,7 @@ def call(
         typer.Option("--idempotency-key", help="Your name for this start: repeating it returns the same call."),
     ] = None,
     not_before: Annotated[
-        datetime | None,
-        typer.Option(
-            "--not-before",
-            formats=TIME_FORMATS,
-            metavar=TIME_METAVAR,
-            help="Start at this time. Without an offset: of this machine.",
-        ),
+        datetime | None, time_option("--not-before", "Start at this time. Without an offset: of this machine.")
     ] = None,
     timeout: Annotated[
         float | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, ListingGroup, parse_object, with_offset
+from ringback.cli.arguments import ListingGroup, parse_object, time_option, with_offset
 from ringback.cli.client_options import (
     CallId,
     DocumentOptions,
@@ -59,18 +59,8 @@ def list_calls(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
     ] = False,
-    since: Annotated[
-        datetime | None,
-        typer.Option(
-            "--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only calls created from this time on."
-        ),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option(
-            "--until", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only calls created before this time."
-        ),
-    ] = None,
+    since: Annotated[datetime | None, time_option("--since", "Only calls created from this time on.")] = None,
+    until: Annotated[datetime | None, time_option("--until", "Only calls created before this time.")] = None,
     id_prefix: Annotated[str | None, typer.Option("--id", help="Only calls whose id begins so: call_01KAGZ.")] = None,
     min_runs: Annotated[
         int | None,

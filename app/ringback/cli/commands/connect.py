@@ -10,14 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.client_files.clients import (
-    CLIENTS,
-    Client,
-    FileScope,
-    Places,
-    find_client,
-    get_places,
-)
+from ringback.cli.client_files.clients import CLIENTS, Client, FileScope, Places, find_client, get_places
 from ringback.cli.client_files.configuration import Configuration
 from ringback.cli.client_files.connection import undo_connection, write_connection
 from ringback.cli.client_files.documents import Document

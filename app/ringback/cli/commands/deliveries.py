@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, format_time, with_offset
+from ringback.cli.arguments import format_time, time_option, with_offset
 from ringback.cli.client_options import (
     DocumentOptions,
     DryRun,
@@ -38,14 +38,8 @@ ToWebhook = Annotated[
     str | None, typer.Option("--webhook", help="Only deliveries to this webhook: its id or its name.")
 ]
 OfCall = Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")]
-Since = Annotated[
-    datetime | None,
-    typer.Option("--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only those created from this time on."),
-]
-Until = Annotated[
-    datetime | None,
-    typer.Option("--until", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only those created before this time."),
-]
+Since = Annotated[datetime | None, time_option("--since", "Only those created from this time on.")]
+Until = Annotated[datetime | None, time_option("--until", "Only those created before this time.")]
 DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_…")]
 
 

@@ -14,7 +14,7 @@ from ringback.bootstrap.egress import open_egress
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.cli.installation_checks import network
-from ringback.cli.installation_checks.database import API_KEYS_CHECK, Finding, check_database
+from ringback.cli.installation_checks.database import API_KEYS_CHECK, Finding, check_database, fault, fine, skip
 from ringback.cli.installation_checks.network import CallbackCheck, ServiceState
 from ringback.cli.installation_checks.own_service import find_own_installation
 from ringback.cli.installation_checks.public_url import check_public_paths, check_public_url
@@ -56,12 +56,10 @@ def doctor(
         bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks. Needs --api-key.")
     ] = False,
     restored: Annotated[
-        bool,
-        typer.Option("--accept-restore", help="Accept a database whose last commits are missing."),
+        bool, typer.Option("--accept-restore", help="Accept a database whose last commits are missing.")
     ] = False,
     lost_keys: Annotated[
-        bool,
-        typer.Option("--accept-lost-keys", help="Let the service start without the missing keys."),
+        bool, typer.Option("--accept-lost-keys", help="Let the service start without the missing keys.")
     ] = False,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -75,7 +73,7 @@ def doctor(
         settings = settings if own is None else own.settings
         load_authorities(settings)
     except SettingsError as problem:
-        report.add(Finding("settings", False, str(problem)))
+        report.add(fault("settings", str(problem)))
     else:
         api_key = api_key if own is None else own.api_key
         read_entries = (
@@ -104,12 +102,12 @@ async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool)
     try:
         if restored:
             await accept_restore(settings)
-            findings.append(Finding("restore", True, "accepted: the missing commits are not reported again"))
+            findings.append(fine("restore", "accepted: the missing commits are not reported again"))
         if lost_keys:
             names = ", ".join(await accept_lost_keys(settings)) or "none is missing"
-            findings.append(Finding("lost keys", True, f"accepted: {names}"))
+            findings.append(fine("lost keys", f"accepted: {names}"))
     except (StoreUnavailable, SettingsError) as problem:
-        findings.append(Finding("acceptance", False, str(problem)))
+        findings.append(fault("acceptance", str(problem)))
     return findings
 
 
@@ -174,7 +172,7 @@ class _InstallationChecks:
         try:
             entries = self._read_entries()
         except (ConfigError, OSError) as problem:
-            return [Finding("upstreams", False, str(problem))]
+            return [fault("upstreams", str(problem))]
         if not entries and self._is_responding and await network.is_running(self._url):
             return [describe_unknown_upstreams(self._url, has_api_key=bool(self._api_key))]
         if not entries and (self._is_named or self._state is ServiceState.SILENT):
@@ -187,9 +185,7 @@ class _InstallationChecks:
                 *await check_running_service(self._url, self._api_key, lists_tools=lists_tools, clock=self._clock)
             )
         else:
-            self._report.add(
-                Finding("service status", True, "not asked: the service does not respond", is_skipped=True)
-            )
+            self._report.add(skip("service status", "not asked: the service does not respond"))
         if self._is_here:
             await self._check_public_url()
 
@@ -203,7 +199,7 @@ class _InstallationChecks:
 
     async def _check_callbacks(self) -> Sequence[Finding]:
         if not self._is_responding:
-            return [Finding("callbacks", False, "Your webhooks cannot be listed: the service does not respond.")]
+            return [fault("callbacks", "Your webhooks cannot be listed: the service does not respond.")]
         return await _check_callbacks(self._settings, self._url, self._api_key, clock=self._clock)
 
 
@@ -218,15 +214,15 @@ async def _check_callbacks(settings: Settings, service_url: str, api_key: str | 
         ):
             return await CallbackCheck(guard, clock=clock, tls=make_context(), egress=egress).run_checks(client)
     except SettingsError as problem:
-        return [Finding("callbacks", False, str(problem))]
+        return [fault("callbacks", str(problem))]
 
 
 def _check_names() -> list[Finding]:
     misspelt = [
-        Finding("settings", False, f"{name} is no setting and is ignored. Did you mean {setting}?")
+        fault("settings", f"{name} is no setting and is ignored. Did you mean {setting}?")
         for name, setting in find_misspelt_variables().items()
     ]
-    return misspelt or [Finding("settings", True, "they are valid")]
+    return misspelt or [fine("settings", "they are valid")]
 
 
 def _check_roles(settings: Settings) -> list[Finding]:
@@ -234,5 +230,5 @@ def _check_roles(settings: Settings) -> list[Finding]:
         require_complete_roles(settings)
         require_callback_url(settings)
     except SettingsError as problem:
-        return [Finding("roles", False, str(problem))]
+        return [fault("roles", str(problem))]
     return []

@@ -9,14 +9,7 @@ import typer
 from rich.table import Table
 
 from ringback.cli.arguments import parse_duration
-from ringback.cli.output import (
-    AsJson,
-    create_console,
-    print_json,
-    print_message,
-    print_output,
-    print_table,
-)
+from ringback.cli.output import AsJson, create_console, print_json, print_message, print_output, print_table
 from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable

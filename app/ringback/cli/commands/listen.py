@@ -19,11 +19,7 @@ from ringback.cli.client_options import (
     start_own_service,
 )
 from ringback.cli.durable_listener.defaults import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
-from ringback.cli.durable_listener.state_file import (
-    EventSelection,
-    StateFileUnusable,
-    default_path,
-)
+from ringback.cli.durable_listener.state_file import EventSelection, StateFileUnusable, default_path
 from ringback.cli.imports import lean_imports
 from ringback.cli.output import exit_on_errors
 from ringback.client.problems import InvalidArgument
@@ -90,9 +86,7 @@ def listen(
     secret: Annotated[
         str | None,
         typer.Option(
-            "--secret",
-            metavar="WHSEC",
-            help="The signing secret, whsec_…, of forwarded callbacks, or of the webhook.",
+            "--secret", metavar="WHSEC", help="The signing secret, whsec_…, of forwarded callbacks, or of the webhook."
         ),
     ] = None,
     port: Annotated[
@@ -142,10 +136,7 @@ def listen(
         from ringback.cli.listening import ListenOptions, run_listener  # noqa: PLC0415 - help does without it
 
     selection = EventSelection(
-        url=service_url,
-        names=tuple(event or NAMES_DEFAULT),
-        client_session_id=session,
-        correlation_id=correlation,
+        url=service_url, names=tuple(event or NAMES_DEFAULT), client_session_id=session, correlation_id=correlation
     )
     options = ListenOptions(
         selection=selection,

@@ -36,10 +36,7 @@ def create(
 
 
 def _read_lifetime_seconds(expires: str) -> int:
-    from ringback.domain.portal_links import (  # noqa: PLC0415 - client commands start without the service's modules
-        PORTAL_LINK_SECONDS_MAX,
-        PORTAL_LINK_SECONDS_MIN,
-    )
+    from ringback.domain.portal_links import PORTAL_LINK_SECONDS_MAX, PORTAL_LINK_SECONDS_MIN  # noqa: PLC0415 - client commands start without the service's modules
 
     seconds = int(parse_duration(expires, option="--expires"))
     if not PORTAL_LINK_SECONDS_MIN <= seconds <= PORTAL_LINK_SECONDS_MAX:

@@ -13,9 +13,7 @@ from ringback.cli.output import print_message
 from ringback.cli.server_options import Database, exit_on_service_errors
 from ringback.domain.upstreams import SkippedUpstream
 from ringback.settings import Settings, find_misspelt_variables, load_settings
-from ringback.upstreams.config import (
-    UpstreamEntry,
-)
+from ringback.upstreams.config import UpstreamEntry
 
 LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 SKIPPED_SHOWN_MAX: Final = 10

@@ -38,13 +38,7 @@ class LoginTimedOut(Exception):
 
 
 @client_command(LoginTimedOut)
-def login(
-    upstream: UpstreamName,
-    *,
-    scope: Scope = None,
-    no_browser: NoBrowser = False,
-    options: PrintOptions,
-) -> None:
+def login(upstream: UpstreamName, *, scope: Scope = None, no_browser: NoBrowser = False, options: PrintOptions) -> None:
     """Sign in to an upstream in a browser. Calls that wait for it go on.
 
     Upstreams with "credentials": "shared" have one login for all principals, which needs the scope admin. Over SSH, open the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_headers, require_finite, with_offset
+from ringback.cli.arguments import parse_headers, require_finite, time_option, with_offset
 from ringback.cli.client_options import (
     CORRELATION_OPTIONS,
     ONLY_OWN_PRINCIPAL,
@@ -304,10 +304,7 @@ def _print_rotation(rotated: RotatedWebhook, *, has_overlap: bool) -> None:
 def replay(
     webhook: WebhookName,
     *,
-    since: Annotated[
-        datetime | None,
-        typer.Option("--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Events from this time on."),
-    ] = None,
+    since: Annotated[datetime | None, time_option("--since", "Events from this time on.")] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
     dry_run: DryRun = False,

@@ -97,10 +97,7 @@ class Inbox:
         """The waiting callbacks, oldest first."""
         return [
             WaitingCallback(
-                position=stored.number,
-                event_id=stored.message_id,
-                order_key=stored.order_key,
-                attempts=stored.attempts,
+                position=stored.number, event_id=stored.message_id, order_key=stored.order_key, attempts=stored.attempts
             )
             for stored in await self._writer.read(lambda file: file.read_pending())
         ]
@@ -135,13 +132,10 @@ class Inbox:
 
 
 @asynccontextmanager
-async def open_inbox(
-    path: Path,
-    *,
-    get_time: Callable[[], float] = time.time,  # noqa: TID251 - the default clock
-) -> AsyncGenerator[Inbox]:
+async def open_inbox(path: Path) -> AsyncGenerator[Inbox]:
     """The inbox in this file, which is created if it is missing. Raises `StateFileUnusable`."""
     writer = InboxWriter(partial(_open_file, path))
+    get_time = time.time  # noqa: TID251 - the command's clock
     await writer.open(now=get_time())
     try:
         yield Inbox(writer, get_time)

@@ -16,7 +16,7 @@ from ringback.cli.durable_listener.handlers import CallbackHandler
 from ringback.cli.durable_listener.inbox import Inbox, open_inbox
 from ringback.cli.durable_listener.state_file import EventSelection, StateFileUnusable, locked_state_file
 from ringback.client import RingbackClient
-from ringback.client.http_transport import ClientClock, SystemClientClock
+from ringback.client.http_transport import SystemClientClock
 from ringback.signing import secrets
 
 SUBSCRIPTION_ID_BYTES: Final = 8
@@ -89,9 +89,8 @@ class DurableListener:
         attempts_max: int = ATTEMPTS_MAX_DEFAULT,
         parallel: int = PARALLEL_DEFAULT,
         shows_handled: bool = True,
-        clock: ClientClock | None = None,
     ) -> None:
-        clock = clock or SystemClientClock()
+        clock = SystemClientClock()
         self._inbox = inbox
         self._report = report
         self._dispatcher = CallbackDispatcher(

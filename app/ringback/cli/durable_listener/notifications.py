@@ -32,11 +32,7 @@ _INVISIBLE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Control and format characters, which include those that reverse the direction of a text."""
 _TITLE_VARIABLE: Final = "RINGBACK_NOTIFICATION_TITLE"
 _BODY_VARIABLE: Final = "RINGBACK_NOTIFICATION_BODY"
-_APPLE_SCRIPT: Final = (
-    "on run argv",
-    "display notification (item 2 of argv) with title (item 1 of argv)",
-    "end run",
-)
+_APPLE_SCRIPT: Final = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
 _TOAST_SCRIPT: Final = f"""
 $manager = [Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
 $toast = $manager::GetTemplateContent([Windows.UI.Notifications.ToastTemplateType]::ToastText02)

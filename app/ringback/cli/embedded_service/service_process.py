@@ -27,13 +27,7 @@ from ringback.cli.embedded_service.runtime_file import (
     write_running_service,
 )
 from ringback.cli.embedded_service.service_environment import ServiceEnvironment
-from ringback.cli.file_locks import (
-    LOOK_AGAIN_SECONDS,
-    is_locked,
-    open_lock_file,
-    wait_for_lock,
-    write_process_id,
-)
+from ringback.cli.file_locks import LOOK_AGAIN_SECONDS, is_locked, open_lock_file, wait_for_lock, write_process_id
 from ringback.cli.output import TRY_AGAIN, exit_with_error, print_message
 from ringback.cli.server_options import exit_on_service_errors
 from ringback.domain.clock import Clock, SystemClock
@@ -122,31 +116,20 @@ def _serve_at_port(paths: ServicePaths, environment: ServiceEnvironment, setting
         write_kept_settings(paths, KeptSettings(api_key=api_key, port=urlsplit(url).port or 0))
         rotate_log_file(paths.log)
         environment.begin_to_log_faults()
-        write_running_service(paths, _describe_own_process(url, api_key))
+        own = RunningService(url=url, api_key=api_key, pid=os.getpid(), pid_namespace=read_pid_namespace())
+        write_running_service(paths, own)
 
     read_configs = partial(environment.read_entries, is_strict=settings.strict_config)
     watch = FileWatch((paths.config, paths.environment), clock=SystemClock())  # before they are read
     server.serve(
-        settings,
-        read_configs(),
-        read_configs=read_configs,
-        on_listening=publish,
-        wait_for_change=watch.wait_for_change,
+        settings, read_configs(), read_configs=read_configs, on_listening=publish, wait_for_change=watch.wait_for_change
     )
-
-
-def _describe_own_process(url: str, api_key: str) -> RunningService:
-    return RunningService(url=url, api_key=api_key, pid=os.getpid(), pid_namespace=read_pid_namespace())
 
 
 def load_service_settings(paths: ServicePaths, *, port: int) -> Settings:
     """The usual settings, but for those that say where the service is."""
     settings = load_settings(
-        host=HOST,
-        port=port,
-        auth="keys",
-        database_url=f"sqlite:///{paths.database}",
-        config=paths.config,
+        host=HOST, port=port, auth="keys", database_url=f"sqlite:///{paths.database}", config=paths.config
     )
     if settings.idle_stop_seconds is not None:
         return settings

@@ -9,13 +9,7 @@ from typing import Final
 
 from ringback.cli.embedded_service.paths import FILE_MODE, ServicePaths
 from ringback.cli.embedded_service.runtime_file import RunningService, read_running_service, remove_runtime_file
-from ringback.cli.file_locks import (
-    LOOK_AGAIN_SECONDS,
-    is_locked,
-    open_lock_file,
-    read_process_id,
-    wait_for_lock,
-)
+from ringback.cli.file_locks import LOOK_AGAIN_SECONDS, is_locked, open_lock_file, read_process_id, wait_for_lock
 from ringback.cli.output import TRY_AGAIN, strip_control_characters
 from ringback.domain.clock import Clock
 

@@ -52,6 +52,18 @@ class Finding:
     """Nothing was checked, for a reason that is no fault. `detail` says it."""
 
 
+def skip(about: str, detail: str) -> Finding:
+    return Finding(about, ok=True, detail=detail, is_skipped=True)
+
+
+def fine(about: str, detail: str) -> Finding:
+    return Finding(about, ok=True, detail=detail)
+
+
+def fault(about: str, detail: str) -> Finding:
+    return Finding(about, ok=False, detail=detail)
+
+
 async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding]:
     """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it.
 
@@ -60,7 +72,7 @@ async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding
     try:
         path = find_sqlite_path(settings.database_url)
     except StoreUnavailable as problem:
-        return [Finding("database", False, problem.detail)]
+        return [fault("database", problem.detail)]
     if path is None:
         return await _check_server(settings, is_open=is_open)
     absent = _check_path(path)
@@ -70,7 +82,7 @@ async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding
 async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> list[Finding]:
     key = _check_key_file(settings, path)
     if missing := find_missing_log(settings.database_url):
-        return [key, Finding("database file", False, missing.detail)]
+        return [key, fault("database file", missing.detail)]
     if not key.ok:
         return [key]
     try:
@@ -78,13 +90,13 @@ async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> lis
             files = await _check_files(settings)
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
-                Finding("database", True, f"{path} opens and is writable"),
+                fine("database", f"{path} opens and is writable"),
                 *files,
                 key,
                 *await _check_store(store, settings, is_open=is_open),
             ]
     except StoreUnavailable as problem:
-        return [key, Finding("database", False, problem.detail)]
+        return [key, fault("database", problem.detail)]
 
 
 async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]:
@@ -97,18 +109,18 @@ async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]
         if server.is_standby:
             return [key, *describe_server(server, now=SystemClock().wall_time())]
         if server.schema_applied < server.schema_known:  # opening it would migrate it, and a restore needs an empty one
-            reachable = Finding("database", True, f"{shown} is reachable")
+            reachable = fine("database", f"{shown} is reachable")
             return [reachable, *describe_server(server, now=SystemClock().wall_time()), key]
         async with open_shared_store(settings) as store:
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
-                Finding("database", True, f"{shown} is reachable and writable"),
+                fine("database", f"{shown} is reachable and writable"),
                 *describe_server(server, now=SystemClock().wall_time()),
                 key,
                 *await _check_store(store, settings, is_open=is_open),
             ]
     except StoreUnavailable as problem:
-        return [key, Finding("database", False, problem.detail)]
+        return [key, fault("database", problem.detail)]
 
 
 def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
@@ -118,7 +130,7 @@ def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
         schema += "; the next start of a node, or `ringback migrate`, applies the rest. The doctor reads no further until then"
     return [
         _check_server_kind(server),
-        Finding("database schema", True, schema),
+        fine("database schema", schema),
         _check_connections(server),
         _check_server_clock(server, now),
     ]
@@ -127,10 +139,10 @@ def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
 def _check_server_kind(server: "ServerReport") -> Finding:
     about = "database server"
     if server.is_standby:
-        return Finding(about, False, _STANDBY)
+        return fault(about, _STANDBY)
     if not server.is_durable:
-        return Finding(about, False, "fsync is off: a crash of the server loses acknowledged calls. Set fsync = on.")
-    return Finding(about, True, f"PostgreSQL {server.version}")
+        return fault(about, "fsync is off: a crash of the server loses acknowledged calls. Set fsync = on.")
+    return fine(about, f"PostgreSQL {server.version}")
 
 
 def _check_connections(server: "ServerReport") -> Finding:
@@ -140,20 +152,19 @@ def _check_connections(server: "ServerReport") -> Finding:
     )
     if free < NODE_CONNECTIONS_MAX:
         detail = f"{used}, and a node needs up to {NODE_CONNECTIONS_MAX}. Raise max_connections, or run fewer nodes."
-        return Finding("database connections", False, detail)
-    return Finding("database connections", True, used)
+        return fault("database connections", detail)
+    return fine("database connections", used)
 
 
 def _check_server_clock(server: "ServerReport", now: datetime) -> Finding:
     """Nodes follow the server's clock, so that only the server's own error matters to receivers."""
     offset = (now - server.now).total_seconds()
     if abs(offset) > CLOCK_SKEW_SECONDS_MAX:
-        return Finding(
+        return fault(
             "database clock",
-            False,
             f"It is {-offset:+.0f} s from this machine's. Nodes follow it, and signatures contain it. Synchronise both by NTP.",
         )
-    return Finding("database clock", True, "it agrees with this machine's")
+    return fine("database clock", "it agrees with this machine's")
 
 
 async def _check_files(settings: Settings) -> list[Finding]:
@@ -161,25 +172,23 @@ async def _check_files(settings: Settings) -> list[Finding]:
     found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
     if found.damage is not None:
         return [
-            Finding(
+            fault(
                 "database file",
-                False,
                 f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover the readable part: "
                 "sqlite3 DATABASE .recover",
             )
         ]
     if found.missing_commits:
         return [
-            Finding(
+            fault(
                 "database file",
-                False,
                 f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash or is "
                 "damaged, or an older backup was restored. Put an undamaged -wal file back if you have one. To accept the "
                 "loss, stop the service and run: ringback doctor --accept-restore",
             )
         ]
     detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"
-    return [Finding("database file", True, detail)]
+    return [fine("database file", detail)]
 
 
 def _check_path(path: Path) -> Finding | None:
@@ -187,35 +196,32 @@ def _check_path(path: Path) -> Finding | None:
     try:
         exists = path.exists()
     except OSError as problem:
-        return Finding("database", False, f"{path}: {problem.strerror}. Run this as the service's user.")
+        return fault("database", f"{path}: {problem.strerror}. Run this as the service's user.")
     if not exists:
         return _missing_database(path)
     if path.is_dir():
-        return Finding("database", False, f"{path} is a folder. Name a file in it, such as {path / 'ringback.db'}.")
+        return fault("database", f"{path} is a folder. Name a file in it, such as {path / 'ringback.db'}.")
     return None
 
 
 def _missing_database(path: Path) -> Finding:
     folder = path.absolute().parent
     if folder.is_dir() and os.access(folder, os.W_OK):
-        return Finding("database", True, f"{path} does not exist yet; `ringback serve` creates it")
-    return Finding(
-        "database", False, f"{path} cannot be created: create the folder {folder}, and give this user write access."
-    )
+        return fine("database", f"{path} does not exist yet; `ringback serve` creates it")
+    return fault("database", f"{path} cannot be created: create the folder {folder}, and give this user write access.")
 
 
 def _check_key_file(settings: Settings, database: Path) -> Finding:
     file = database.with_name(database.name + KEY_FILE_SUFFIX)
     if settings.secret_keys is None and not file.exists():
-        return Finding(
+        return fault(
             "key ring",
-            False,
             f"{file} is missing, so the secrets in the database cannot be decrypted. Restore the file. If it is lost: "
             "ringback doctor --accept-lost-keys",
         )
     ring = _check_key_ring(settings)
     if ring.ok and settings.secret_keys is None and file.stat().st_mode & 0o077:
-        return Finding("key ring", False, f"Other users can read {file}. Run: chmod 600 {file}")
+        return fault("key ring", f"Other users can read {file}. Run: chmod 600 {file}")
     return ring
 
 
@@ -223,8 +229,8 @@ def _check_key_ring(settings: Settings) -> Finding:
     try:
         ring = load_key_ring(settings, random_bytes=os.urandom)
     except SettingsError as problem:
-        return Finding("key ring", False, str(problem))
-    return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
+        return fault("key ring", str(problem))
+    return fine("key ring", f"'{ring.current_id}' is the current key of {len(ring.keys)}")
 
 
 async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> list[Finding]:
@@ -237,18 +243,18 @@ async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> 
         *await check_roles_run(store),
     ]
     if settings.auth == "off":
-        return [*found, Finding(API_KEYS_CHECK, True, "authentication is off, on this machine only")]
+        return [*found, fine(API_KEYS_CHECK, "authentication is off, on this machine only")]
     if not keys and settings.oidc_issuer is None:
         return [*found, _describe_missing_keys(is_open=await is_open())]
-    return [*found, Finding(API_KEYS_CHECK, True, _count_keys(len(keys), len(principals)))]
+    return [*found, fine(API_KEYS_CHECK, _count_keys(len(keys), len(principals)))]
 
 
 def _describe_missing_keys(*, is_open: bool | None) -> Finding:
     if is_open is None:
-        return Finding(API_KEYS_CHECK, True, "there is none; the service does not say whether it asks for one")
+        return fine(API_KEYS_CHECK, "there is none; the service does not say whether it asks for one")
     if is_open:
-        return Finding(API_KEYS_CHECK, True, "there is none, and the running service asks for none")
-    return Finding(API_KEYS_CHECK, False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL")
+        return fine(API_KEYS_CHECK, "there is none, and the running service asks for none")
+    return fault(API_KEYS_CHECK, "There is none, so no client has access. Run: ringback keys create PRINCIPAL")
 
 
 def _count_keys(keys: int, principals: int) -> str:
@@ -266,15 +272,12 @@ async def _check_queue(store: Store) -> Finding:
 
     age = await store.read(read_age)
     if age is not None and age > QUEUE_AGE_SECONDS_MAX:
-        return Finding(
+        return fault(
             "queue",
-            False,
             f"A call has waited for {age / 60:.0f} minutes. Is a node with the role runner up, and its upstream reachable? "
             "See: ringback upstreams",
         )
-    return Finding(
-        "queue", True, "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s"
-    )
+    return fine("queue", "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s")
 
 
 async def check_roles_run(store: Store) -> list[Finding]:
@@ -285,7 +288,7 @@ async def check_roles_run(store: Store) -> list[Finding]:
         detail = (
             f"Work has waited for a minute for a role that no node runs: {', '.join(missing)}. Start a node with it."
         )
-        return [Finding("roles of nodes", False, detail)]
+        return [fault("roles of nodes", detail)]
 
     async def lacks_janitor(tx: Transaction) -> bool:
         return await has_node(tx, Role.RUNNER) and not await has_node(tx, Role.JANITOR)
@@ -294,8 +297,8 @@ async def check_roles_run(store: Store) -> list[Finding]:
         detail = (
             "No node runs the role janitor: what a dead node leaves is not recovered, and nothing expires. Start one."
         )
-        return [Finding("roles of nodes", False, detail)]
-    return [Finding("roles of nodes", True, "no work waits for a role that no node runs")]
+        return [fault("roles of nodes", detail)]
+    return [fine("roles of nodes", "no work waits for a role that no node runs")]
 
 
 async def _check_deliveries(store: Store) -> Finding:
@@ -311,28 +314,26 @@ async def _check_deliveries(store: Store) -> Finding:
 def describe_overdue(about: str, age_seconds: float) -> Finding:
     """How long the oldest due delivery has waited."""
     if age_seconds > OVERDUE_SECONDS_MAX:
-        return Finding(
+        return fault(
             about,
-            False,
             f"the oldest due one waits for {age_seconds:.0f} s. Does a node with the role dispatcher run? "
             "Else its webhook's breaker is open, or the receivers are slow.",
         )
-    return Finding(about, True, "none is overdue")
+    return fine(about, "none is overdue")
 
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:
     ring = load_key_ring(settings, random_bytes=os.urandom)
     if differing := await store.read(lambda tx: find_differing_keys(tx, ring.compute_check_values())):
-        return Finding("sealed data", False, differing_keys_detail(differing, key_ring_source(settings)))
+        return fault("sealed data", differing_keys_detail(differing, key_ring_source(settings)))
     counts = await count_sealed_by_key(store)
     registered = await store.read(lambda tx: tx.sealing_keys.list_all())
     accepted = {key_id for key_id, key in registered.items() if key.lost_at}
     if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
         lost = sum(counts[key_id] for key_id in missing)
-        return Finding(
+        return fault(
             "sealed data",
-            False,
             f"{lost} secrets and callbacks were encrypted with keys that are not in the key ring: {', '.join(missing)}. "
             "Restore these keys. If they are lost: ringback doctor --accept-lost-keys",
         )
-    return Finding("sealed data", True, "the key ring decrypts it")
+    return fine("sealed data", "the key ring decrypts it")

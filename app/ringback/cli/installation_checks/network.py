@@ -16,9 +16,10 @@ import httpx
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
-from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, fault, fine
 from ringback.client import ClientError, RingbackClient
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
+from ringback.client.responses import find_tls_error
 from ringback.domain.attempt_category import ADVICE, AttemptCategory
 from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
@@ -52,8 +53,8 @@ async def check_issuer(settings: Settings) -> list[Finding]:
             keys = await fetch_issuer_keys(http, settings.oidc_issuer)
         except IssuerDocumentError as problem:
             detail = f"{settings.oidc_issuer} is unusable, so only API keys are accepted: {problem}"
-            return [Finding("token issuer", False, f"{detail} RINGBACK_OIDC_ISSUER must equal its tokens' iss.")]
-    return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
+            return [fault("token issuer", f"{detail} RINGBACK_OIDC_ISSUER must equal its tokens' iss.")]
+    return [fine("token issuer", f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
 
 
 async def is_running(url: str) -> bool:
@@ -93,16 +94,16 @@ async def check_service(url: str, *, clock: Clock) -> ServiceCheck:
     try:
         response = await _get_url(f"{url}/readyz")
     except httpx.HTTPError as problem:
-        is_absent = isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout) and _find_tls_error(problem) is None
+        is_absent = isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout) and find_tls_error(problem) is None
         state = ServiceState.ABSENT if is_absent else ServiceState.SILENT
-        return ServiceCheck(state, [Finding("service", False, _describe_silence(url, problem))])
+        return ServiceCheck(state, [fault("service", _describe_silence(url, problem))])
     return ServiceCheck(ServiceState.RESPONDING, _check_response(url, response, clock))
 
 
 def _check_response(url: str, response: httpx.Response, clock: Clock) -> list[Finding]:
     if not _is_ringback(response):  # its clock, or the Date of a cached page, says nothing about the service
         said = f"{url} responds with {response.status_code}, and not as Ringback"
-        return [Finding("service", False, f"{said}. Correct the URL, or the proxy before Ringback.")]
+        return [fault("service", f"{said}. Correct the URL, or the proxy before Ringback.")]
     return [_check_readiness(url, response), _check_clock(response, clock)]
 
 
@@ -119,7 +120,7 @@ def _is_ringback(response: httpx.Response) -> bool:
 def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
     """Why there is no response. A start helps only if no process listens."""
     match problem:
-        case httpx.ConnectError() if (tls := _find_tls_error(problem)) is not None:
+        case httpx.ConnectError() if (tls := find_tls_error(problem)) is not None:
             reason = getattr(tls, "verify_message", "") or str(tls)
             return f"TLS fails at {url}: {reason}. Name the authority of its certificate in SSL_CERT_FILE, or correct the URL."
         case httpx.ConnectError() | httpx.ConnectTimeout():
@@ -133,21 +134,15 @@ def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
             return f"The server at {url} ends the connection without a response. Is this a Ringback?"
 
 
-def _find_tls_error(problem: BaseException | None) -> ssl.SSLError | None:
-    while problem is not None and not isinstance(problem, ssl.SSLError):
-        problem = problem.__cause__
-    return problem
-
-
 def _check_readiness(url: str, response: httpx.Response) -> Finding:
     if not response.is_success:
-        return Finding("service", False, f"{url} responds but is not ready: {_problem_detail(response)}")
+        return fault("service", f"{url} responds but is not ready: {_problem_detail(response)}")
     if (degraded := _degraded_endpoints(response)) == "clock":
         detail = (
             f"{url} accepts work. Its clock is more than a day ahead of its last process: after a long pause that is right. "
             "Otherwise correct the clock within five minutes of the start; until then nothing expires or times out."
         )
-        return Finding("service", True, detail)
+        return fine("service", detail)
     if degraded:
         if "role " in degraded:
             detail = (
@@ -159,24 +154,23 @@ def _check_readiness(url: str, response: httpx.Response) -> Finding:
             )
         else:
             detail = f"{url} accepts work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
-        return Finding("service", False, detail)
-    return Finding("service", True, f"{url} responds and accepts work")
+        return fault("service", detail)
+    return fine("service", f"{url} responds and accepts work")
 
 
 def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
     try:
         there = parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
-        return Finding("clock", False, "The response has no Date header. Does a proxy remove it?")
+        return fault("clock", "The response has no Date header. Does a proxy remove it?")
     aware = there if there.tzinfo else there.replace(tzinfo=UTC)  # a proxy may write -0000
     skew = (aware - clock.wall_time()).total_seconds()
     if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
-        return Finding(
+        return fault(
             "clock",
-            False,
             f"The service's clock is {skew:+.0f} s from this one. Synchronise both by NTP: signatures contain the time.",
         )
-    return Finding("clock", True, "the service's clock agrees with this machine's")
+    return fine("clock", "the service's clock agrees with this machine's")
 
 
 class CallbackCheck:
@@ -202,18 +196,18 @@ class CallbackCheck:
                 except InvalidCallbackUrl as refused:
                     targets[webhook.id] = refused.detail
         except ClientError as problem:
-            return [Finding("callbacks", False, f"Your webhooks cannot be listed: {problem}")]
+            return [fault("callbacks", f"Your webhooks cannot be listed: {problem}")]
         return await asyncio.gather(*(self._check_target(name, target) for name, target in targets.items()))
 
     async def _check_target(self, name: str, target: Target | str) -> Finding:
         about = f"callback {name}"
         if isinstance(target, str):
-            return Finding(about, False, target)
+            return fault(about, target)
         try:
             async with self._permits, asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 return Finding(about, *await self._connect_to_target(target))
         except OSError as problem:
-            return Finding(about, False, _describe_failure(problem))
+            return fault(about, _describe_failure(problem))
 
     async def _connect_to_target(self, target: Target) -> tuple[bool, str]:
         connected = await self._open_socket(target)

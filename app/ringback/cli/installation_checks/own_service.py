@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ringback.cli.client_options import URL_DEFAULT
 from ringback.cli.embedded_service.own_service import find_own_service
-from ringback.cli.installation_checks.database import Finding
+from ringback.cli.installation_checks.database import Finding, fine
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamEntry
 
@@ -34,15 +34,14 @@ class OwnInstallation:
 
     def describe(self) -> list[Finding]:
         """Which service is checked, and that it may rest."""
-        checked = Finding(
+        checked = fine(
             "own service",
-            True,
             f"checked is the service that your MCP clients share ({self.settings.config or 'without a configuration'}); "
             "for another one give --url, --config or --upstream",
         )
         if self.is_running:
             return [checked]
-        return [checked, Finding("service", True, "it does not run now; your MCP client starts it (ringback mcp)")]
+        return [checked, fine("service", "it does not run now; your MCP client starts it (ringback mcp)")]
 
 
 def find_own_installation(settings: Settings) -> OwnInstallation | None:
@@ -50,10 +49,7 @@ def find_own_installation(settings: Settings) -> OwnInstallation | None:
     if importlib.util.find_spec("fcntl") is None or settings.model_fields_set & _SETTINGS_OF_ANOTHER_SERVICE:
         return None
     from ringback.cli.embedded_service.paths import find_paths  # noqa: PLC0415 - needs fcntl
-    from ringback.cli.embedded_service.runtime_file import (  # noqa: PLC0415 - needs fcntl
-        read_kept_settings,
-        read_running_service,
-    )
+    from ringback.cli.embedded_service.runtime_file import read_kept_settings, read_running_service  # noqa: PLC0415 - needs fcntl
     from ringback.cli.embedded_service.service_environment import ServiceEnvironment  # noqa: PLC0415 - needs fcntl
     from ringback.cli.embedded_service.service_process import load_service_settings  # noqa: PLC0415 - needs fcntl
 

@@ -15,7 +15,7 @@ import httpx
 
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
 from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
-from ringback.cli.installation_checks.database import Finding
+from ringback.cli.installation_checks.database import Finding, fault, fine
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings
@@ -40,20 +40,18 @@ async def check_public_url(settings: Settings, process_url: str, *, is_respondin
         detail = await _describe_own_url(settings, process_url, is_responding=is_responding)
         if names_itself_in_callbacks(settings):
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
-        return Finding("public URL", True, detail)
+        return fine("public URL", detail)
     async with open_public_http(settings, process_url) as http:
         failure = await _find_failure(http, settings.base_url)
         if failure is None:
-            return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
+            return fine("public URL", f"{settings.base_url} leads to a Ringback")
         said = f"{settings.base_url} {failure}"
         if process_url == settings.base_url:
-            return Finding("public URL", False, f"{said}. Check DNS and the proxy.")
+            return fault("public URL", f"{said}. Check DNS and the proxy.")
         process_failure = await _find_failure(http, process_url)
     if process_failure is None:
-        return Finding(
-            "public URL", False, f"{said}, but the process responds at {process_url}. Check DNS and the proxy."
-        )
-    return Finding("public URL", False, f"{said}, and the process at {process_url} {process_failure}. Check both.")
+        return fault("public URL", f"{said}, but the process responds at {process_url}. Check DNS and the proxy.")
+    return fault("public URL", f"{said}, and the process at {process_url} {process_failure}. Check both.")
 
 
 async def _describe_own_url(settings: Settings, process_url: str, *, is_responding: bool) -> str:
@@ -94,8 +92,8 @@ async def check_public_paths(settings: Settings) -> list[Finding]:
         faults += [await _check_resume_url(http, settings.base_url), await _check_metadata(http, settings)]
     found = [fault for fault in faults if fault]
     if found:
-        return [Finding(ABOUT, False, " ".join(found))]
-    return [Finding(ABOUT, True, "resume_url, problem types and metadata lead to this service")]
+        return [fault(ABOUT, " ".join(found))]
+    return [fine(ABOUT, "resume_url, problem types and metadata lead to this service")]
 
 
 async def _check_document(http: httpx.AsyncClient, base_url: str) -> str:

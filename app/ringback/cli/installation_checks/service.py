@@ -7,7 +7,14 @@ from urllib.parse import urlsplit
 
 from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
-from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
+from ringback.cli.installation_checks.database import (
+    CLOCK_SKEW_SECONDS_MAX,
+    Finding,
+    describe_overdue,
+    fault,
+    fine,
+    skip,
+)
 from ringback.cli.installation_checks.upstreams import check_listed_tools, describe_output
 from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Upstream, Webhook
 from ringback.domain.clock import Clock
@@ -62,25 +69,21 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
     except ClientError as problem:
         is_refusal = isinstance(problem, Problem) and not isinstance(problem, Unauthenticated)
         if not api_key and not is_refusal:  # it asks for a key, or is away, which the check `service` says
-            return [Finding("service status", True, _NOT_ASKED, is_skipped=True)]
-        return [Finding("service status", False, str(problem))]
-    return [
-        *described,
-        *tools,
-        *describe_failing_webhooks(webhooks, status.failing_webhooks),
-    ]
+            return [skip("service status", _NOT_ASKED)]
+        return [fault("service status", str(problem))]
+    return [*described, *tools, *describe_failing_webhooks(webhooks, status.failing_webhooks)]
 
 
 async def _check_readable(url: str, api_key: str | None) -> list[Finding]:
     """What a key without the scope `admin` may read: the state of its upstreams."""
-    skipped = Finding("service status", True, _NOT_ALLOWED, is_skipped=True)
+    skipped = skip("service status", _NOT_ALLOWED)
     try:
         async with create_client(url, api_key) as client:
             return [*_check_upstreams(await client.upstreams()), skipped]
     except Forbidden:
         return [skipped]
     except ClientError as problem:
-        return [Finding("service status", False, str(problem))]
+        return [fault("service status", str(problem))]
 
 
 async def check_same_database(url: str, api_key: str | None, settings: Settings) -> list[Finding]:
@@ -99,7 +102,7 @@ async def check_same_database(url: str, api_key: str | None, settings: Settings)
             "checks of the database and of the key ring say nothing about the one that runs. Name one service by "
             "RINGBACK_DATABASE_URL (--database) and RINGBACK_URL (--url)."
         )
-        return [Finding("one service", False, detail)]
+        return [fault("one service", detail)]
     except (StoreUnavailable, SettingsError):
         return []
     return []
@@ -138,14 +141,14 @@ def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:
 def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[Finding]:
     """One finding for each of these failing webhooks, and one with the number of all."""
     if not webhooks:
-        return [Finding("webhooks", True, "none is failing")]
-    found = [Finding("webhooks", False, _count_failing_webhooks(max(count, len(webhooks)), shown=len(webhooks)))]
+        return [fine("webhooks", "none is failing")]
+    found = [fault("webhooks", _count_failing_webhooks(max(count, len(webhooks)), shown=len(webhooks)))]
     for webhook in webhooks:
         owner = f" of {webhook.principal}" if webhook.principal else ""
         since = f" since {webhook.failing_since:%Y-%m-%d %H:%M} UTC" if webhook.failing_since else ""
         detail = f" ({webhook.last_error_detail})" if webhook.last_error_detail else ""
         advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
-        found.append(Finding(f"webhook {webhook.id}{owner}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
+        found.append(fault(f"webhook {webhook.id}{owner}", f"{webhook.last_error}{detail}{since}.{advice}"))
     return found
 
 
@@ -159,10 +162,9 @@ def _count_failing_webhooks(count: int, *, shown: int) -> str:
 
 def _check_version(status: ServiceStatus) -> Finding:
     if status.version == __version__:
-        return Finding("service version", True, f"it runs {status.version}, as this command")
-    return Finding(
+        return fine("service version", f"it runs {status.version}, as this command")
+    return fault(
         "service version",
-        False,
         f"it runs {status.version}, and this command is {__version__}. Restart the service with the installed version.",
     )
 
@@ -182,10 +184,8 @@ def _check_names(about: str, failing: Sequence[str], what: str) -> Finding:
 
 def _check_service_keys(status: ServiceStatus) -> Finding:
     if status.lacks_keys:
-        return Finding(
-            "service keys", False, "it lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."
-        )
-    return Finding("service keys", True, "it has every sealing key")
+        return fault("service keys", "it lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS.")
+    return fine("service keys", "it has every sealing key")
 
 
 def _check_queue(status: ServiceStatus) -> Finding:
@@ -209,14 +209,10 @@ def _check_upstreams(upstreams: Sequence[Upstream]) -> list[Finding]:
         for each in shown
     ]
     closed = [
-        Finding(
-            f"service upstream {each.name}",
-            False,
-            f"it is {each.intake}. Resume it: ringback upstreams resume {each.name}",
-        )
+        fault(f"service upstream {each.name}", f"it is {each.intake}. Resume it: ringback upstreams resume {each.name}")
         for each in upstreams
         if each.intake != "open"
     ]
     working = len(upstreams) - len(failing)
-    summary = Finding("service upstreams", True, f"{working} of {len(upstreams)} have no error")
+    summary = fine("service upstreams", f"{working} of {len(upstreams)} have no error")
     return [summary, *found, *closed]

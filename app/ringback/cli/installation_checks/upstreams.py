@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringback.bootstrap import load_authorities
-from ringback.cli.installation_checks.database import Finding
+from ringback.cli.installation_checks.database import Finding, fault, fine, skip
 from ringback.client import ClientError, RingbackClient, Upstream
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
@@ -39,14 +39,12 @@ async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, 
     ]
     configs = [each for each in entries if isinstance(each, UpstreamConfig)]
     skipped = [
-        Finding(f"{UPSTREAM_CHECK}{each.configured_name}", False, f"It is skipped: {each.advice}")
+        fault(f"{UPSTREAM_CHECK}{each.configured_name}", f"It is skipped: {each.advice}")
         for each in entries
         if isinstance(each, SkippedUpstream)
     ]
     if not entries:
-        return [
-            Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
-        ]
+        return [fault("upstreams", "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")]
     if not configs:
         return skipped
     return [*skipped, *await _check_connections(configs, settings, clock=clock)]
@@ -56,17 +54,17 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
     """While a service runs and this environment has no configuration. With an API key the service reports its upstreams."""
     reason = f"this environment names no configuration, and {service_url} runs with its own"
     if has_api_key:
-        return Finding("upstreams", True, f"{reason}: the service is asked about them with the API key")
+        return fine("upstreams", f"{reason}: the service is asked about them with the API key")
     advice = (
         "To check its upstreams, give --config with its file, or --api-key with the scope admin if it asks for keys."
     )
-    return Finding("upstreams", True, f"not known: {reason}. {advice}", is_skipped=True)
+    return skip("upstreams", f"not known: {reason}. {advice}")
 
 
 def describe_unasked_upstreams(service_url: str) -> Finding:
     """While no Ringback responds at the URL that the user named, and this environment has no configuration."""
     detail = f"not checked: no Ringback responds at {service_url}, and this environment names no configuration"
-    return Finding("upstreams", True, detail, is_skipped=True)
+    return skip("upstreams", detail)
 
 
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
@@ -103,28 +101,23 @@ async def _check_upstream(
 ) -> Finding:
     name, about = config.name, f"{UPSTREAM_CHECK}{config.name}"
     if config.credentials is CredentialsScope.PRINCIPAL:
-        return Finding(
-            about, True, "Each principal uses it with a login of its own, so it was not asked for its tools."
-        )
+        return fine(about, "Each principal uses it with a login of its own, so it was not asked for its tools.")
     while True:
         try:
             tools = await upstreams.tool_catalog.list_tools(name, principal=SHARED_OWNER)
         except SignInRequired:
-            return Finding(about, True, "It requires a login, which only the service has: ringback upstreams")
+            return fine(about, "It requires a login, which only the service has: ringback upstreams")
         except Unavailable:
             (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:
                 continue
-            return Finding(about, False, _describe_unreachable(info, config))
+            return fault(about, _describe_unreachable(info, config))
         checked = [each for each in tools if upstreams.tool_catalog.get_tool_config(name, each.name).checks_arguments]
-        return Finding(about, True, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
+        return fine(about, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
 
 
 def _describe_unreachable(info: UpstreamInfo, config: UpstreamConfig) -> str:
-    from ringback.upstreams.connection_problems import (  # noqa: PLC0415 - as `_check_connections`
-        ConnectionProblem,
-        get_advice,
-    )
+    from ringback.upstreams.connection_problems import ConnectionProblem, get_advice  # noqa: PLC0415 - as `_check_connections`
 
     problem = info.last_error or "it does not respond"
     advice = info.advice or get_advice(ConnectionProblem.TIMEOUT, config.name)
@@ -152,7 +145,7 @@ async def check_listed_tools(client: RingbackClient, upstreams: Iterable[Upstrea
             tools = await client.tools(upstream.name)
             checked = tools if upstream.checks_arguments else ()
             unchecked = describe_unchecked(await _find_schema_problems(checked))
-            findings.append(Finding(f"service tools of {upstream.name}", True, f"{len(tools)} tools{unchecked}"))
+            findings.append(fine(f"service tools of {upstream.name}", f"{len(tools)} tools{unchecked}"))
     return findings
 
 

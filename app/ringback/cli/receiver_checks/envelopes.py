@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.cli.receiver_checks.checks import (
-    MUST,
-    OTHER_SECRET,
-    SHOULD,
-    CheckGroup,
-    Observation,
-    accepted,
-    refused,
-)
+from ringback.cli.receiver_checks.checks import MUST, OTHER_SECRET, SHOULD, CheckGroup, Observation, accepted, refused
 from ringback.cli.receiver_checks.probe import Answer, ReceiverProbe
 
 _ECHO: Final = "MCP Events, delivery: the challenge needs 2xx with JSON {challenge: the same}."

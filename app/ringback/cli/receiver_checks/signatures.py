@@ -2,14 +2,7 @@
 
 from typing import Final
 
-from ringback.cli.receiver_checks.checks import (
-    MUST,
-    OTHER_SECRET,
-    CheckGroup,
-    Observation,
-    accepted,
-    refused,
-)
+from ringback.cli.receiver_checks.checks import MUST, OTHER_SECRET, CheckGroup, Observation, accepted, refused
 from ringback.cli.receiver_checks.probe import ReceiverProbe, encode
 from ringback.signing.standard_webhooks import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 

@@ -79,7 +79,8 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
                 endpoint.unreadable_connections += 1
                 return
             response = endpoint.receive(post)
-            writer.write(encode_response(response.status, _encode_headers(response), response.body))
+            headers: list[Header] = [(name.encode(), value.encode()) for name, value in response.headers.items()]
+            writer.write(encode_response(response.status, headers, response.body))
             await writer.drain()
 
         async with accept_connections(serve, listener, cancels_open=True):
@@ -106,7 +107,3 @@ async def _read_post(reader: asyncio.StreamReader) -> ReceivedPost | None:
         body=bytes(request.body),
         at=asyncio.get_running_loop().time(),
     )
-
-
-def _encode_headers(response: CallbackResponse) -> list[Header]:
-    return [(name.encode(), value.encode()) for name, value in response.headers.items()]

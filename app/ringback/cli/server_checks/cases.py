@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import httpx
 
-from ringback.cli.check_report import (
-    CheckCase,
-    CheckLevel,
-    CheckResult,
-    CheckVerdict,
-    passed,
-    untestable,
-    violated,
-)
+from ringback.cli.check_report import CheckCase, CheckLevel, CheckResult, CheckVerdict, passed, untestable, violated
 from ringback.cli.server_checks.sse import StreamTooLong
 
 if TYPE_CHECKING:

@@ -39,12 +39,7 @@ class Era(StrEnum):
 
 class McpConnection:
     def __init__(
-        self,
-        http: httpx.AsyncClient,
-        url: str,
-        *,
-        credentials: Mapping[str, str],
-        reply_seconds: float = REPLY_SECONDS,
+        self, http: httpx.AsyncClient, url: str, *, credentials: Mapping[str, str], reply_seconds: float = REPLY_SECONDS
     ) -> None:
         self._http = http
         self._reply_seconds = reply_seconds

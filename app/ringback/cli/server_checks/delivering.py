@@ -18,12 +18,7 @@ from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.message_stream import Json, Reply
 from ringback.cli.server_checks.polling import occurrences_in, poll, require_occurrence
 from ringback.cli.server_checks.subject import ServerUnderTest, list_modes, make_key
-from ringback.cli.server_checks.subscribing import (
-    QUERY,
-    TTL_MILLISECONDS,
-    Subscription,
-    subscription,
-)
+from ringback.cli.server_checks.subscribing import QUERY, TTL_MILLISECONDS, Subscription, subscription
 
 ATTEMPTS_MAX: Final = 6
 """Of one delivery: a few within a quarter of an hour. The official scenarios warn of more."""

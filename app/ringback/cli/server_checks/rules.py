@@ -32,13 +32,13 @@ LAST_ERRORS: Final = frozenset(
 _ISO_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?", re.IGNORECASE)
 
 
-def require_error(reply: Reply, name: str, *, strictly: bool = False) -> str:
-    """Raise unless the request was refused with this error. Another error is a deviation; `strictly`: a violation."""
+def require_error(reply: Reply, name: str) -> str:
+    """Raise unless the request was refused with this error. Another error is a deviation."""
     if reply.code in ERROR_CODES[name]:
         return reply.describe()
     wanted = " or ".join(str(code) for code in sorted(ERROR_CODES[name], reverse=True))
     observed = f"{reply.describe()}, expected {name} ({wanted})"
-    if not reply.error or strictly:
+    if not reply.error:
         raise Violation(observed)
     raise Deviation(observed)
 

@@ -13,13 +13,7 @@ from mcp.shared.inbound import (
     mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp_types import (
-    PROTOCOL_VERSION_META_KEY,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-)
+from mcp_types import PROTOCOL_VERSION_META_KEY, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 _NAME_PARAM_BY_METHOD: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}

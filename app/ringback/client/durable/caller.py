@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ringback.client.arguments import check_json, list_items
@@ -86,9 +85,7 @@ class DurableCaller:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ringback.client.durable.errors import DurableCallError, StateConflict
 from ringback.client.durable.record import CallRecord
 from ringback.client.durable.state import RequestStateManager, StoredState
-from ringback.client.http_transport import validate_json
+from ringback.client.responses import validate_json
 
 log = logging.getLogger(__name__)
 

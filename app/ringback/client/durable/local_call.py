@@ -176,10 +176,9 @@ class LocalCall:
         while True:
             await self.clock.sleep(LEASE_RENEWAL_SECONDS)
             if self.has_lease:
-                await self._save_with_retries(self._make_renewal)
-
-    def _make_renewal(self, record: CallRecord) -> dict[str, Any]:
-        return self._end_lease_at(record, self.clock.now() + LEASE_SECONDS)
+                await self._save_with_retries(
+                    lambda record: self._end_lease_at(record, self.clock.now() + LEASE_SECONDS)
+                )
 
     def _end_lease_at(self, record: CallRecord, lease_until: float) -> dict[str, Any]:
         """Another process may have taken the lease since it was last read here: its lease stays as it is."""

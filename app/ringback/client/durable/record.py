@@ -38,6 +38,16 @@ class CallRequest(RecordPart):
         }
         return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
+    def make_tool_call_params(self) -> dict[str, Any]:
+        """The params of a tools/call. A Ringback's MCP endpoint and `ringback.extension` read these keys of `_meta`."""
+        ids = {
+            "ringback/clientSessionId": self.client_session_id,
+            "ringback/correlationId": self.correlation_id,
+            "ringback/idempotencyKey": self.idempotency_key,
+        }
+        meta = {key: value for key, value in ids.items() if value is not None}
+        return {"name": self.tool, "arguments": dict(self.arguments), "_meta": meta}
+
 
 class RingbackPosition(RecordPart):
     kind: Literal["ringback"] = "ringback"

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ringback.client.durable.errors import StateUnavailable
@@ -54,9 +53,7 @@ class RedisRequestState:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

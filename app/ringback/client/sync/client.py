@@ -1,6 +1,5 @@
 """SyncRingbackClient: RingbackClient without `await`."""
 
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -66,9 +65,7 @@ class SyncRingbackClient(
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """EventStream without `await`."""
 
 import threading
-from types import TracebackType
 from typing import Self
 
 from ringback.client.event_stream import EventStream
@@ -53,9 +52,7 @@ class SyncEventStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def _read_next(self) -> Event | None:

@@ -28,7 +28,6 @@ With FastMCP 4: `from ringback.extension.fastmcp import Events`, then `server.ad
     event_log       what `Events` needs of a log
     service_log     a Ringback service as the log: event_outbox sends what is emitted, service_methods forwards the methods
     sdk, fastmcp    the extension classes
-    handshake       advertises the capability in both spellings, which the SDK drops
     principals      who asks, and whose events these are
 
 Who sees an event. A principal is the subject of the access token (`principal_of` changes that). `emit(…, principal=…)` stores

@@ -118,13 +118,7 @@ class DeclaredEventTypes:
         return self._types.get(name)
 
     def declare(
-        self,
-        payload: type[Any],
-        *,
-        name: str,
-        description: str,
-        arguments: type[Any] | None,
-        matches: Matches | None,
+        self, payload: type[Any], *, name: str, description: str, arguments: type[Any] | None, matches: Matches | None
     ) -> None:
         """Raises ValueError for a wrong name, a type that is declared already, or too many types."""
         _check_name(name)

@@ -6,8 +6,7 @@ from typing import NoReturn
 
 from fastmcp.server.extensions import MethodBinding, ServerExtension
 
-from ringback.extension.events.handshake import install_handshake
-from ringback.extension.events.methods import ServedEventParams
+from ringback.extension.events.methods import ServedEventParams, install_handshake
 from ringback.extension.events.served_events import ServedEvents
 from ringback.protocol.mcp_events.names import EventMethod
 

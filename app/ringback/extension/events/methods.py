@@ -1,22 +1,27 @@
-"""The five methods on the SDK's request context: who asks, with which error codes, and how frames reach the client."""
+"""The five methods on the SDK's request context: who asks, with which error codes, and how frames reach the client.
+
+Events is advertised in `initialize` and `server/discover`, in both spellings, by the outermost middleware: the SDK drops the
+top-level key `events` from every handshake and `extensions` from a legacy one, and so do FastMCP's middlewares.
+"""
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 from mcp import MCPError
-from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp_types import Notification, RequestParams
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from ringback.extension.events.principals import EventCaller
 from ringback.protocol.mcp_events.endpoint import EventEndpoint
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, error_code, unsupported
-from ringback.protocol.mcp_events.names import DeliveryMode, EventMethod, declares_events
+from ringback.protocol.mcp_events.names import DeliveryMode, EventMethod, advertise_events, declares_events
 
 SdkContext = ServerRequestContext[Any, Any]
 EventHandler = Callable[[SdkContext, Any], Awaitable[HandlerResult]]
 _CallMethod = Callable[["ServedEventMethods", SdkContext], Awaitable[HandlerResult]]
+_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 
 
 class ServedEventParams(RequestParams):
@@ -33,9 +38,7 @@ class ServedEventMethods:
     """`open_endpoint` raises RuntimeError while the server's events are not open."""
 
     def __init__(
-        self,
-        open_endpoint: Callable[[], EventEndpoint[EventCaller]],
-        find_caller: Callable[[SdkContext], EventCaller],
+        self, open_endpoint: Callable[[], EventEndpoint[EventCaller]], find_caller: Callable[[SdkContext], EventCaller]
     ) -> None:
         self._open_endpoint = open_endpoint
         self._find_caller = find_caller
@@ -102,3 +105,21 @@ def require_stream(ctx: SdkContext) -> None:
             feature="deliveryMode",
             value=str(DeliveryMode.PUSH),
         )
+
+
+async def _advertise(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    result = await call_next(ctx)
+    if ctx.method not in _HANDSHAKE_METHODS:
+        return result
+    if isinstance(result, BaseModel):
+        result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    handshake: dict[str, Any] = dict(result or {})
+    capabilities = dict(cast("dict[str, Any]", handshake.get("capabilities") or {}))
+    advertise_events(capabilities, list_changed=False)
+    return {**handshake, "capabilities": capabilities}
+
+
+def install_handshake(middleware: list[ServerMiddleware[Any]]) -> None:
+    """Add the middleware to a server's, once."""
+    if _advertise not in middleware:
+        middleware.insert(0, _advertise)

@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 
-from ringback.extension.events.handshake import install_handshake
-from ringback.extension.events.methods import ServedEventParams
+from ringback.extension.events.methods import ServedEventParams, install_handshake
 from ringback.extension.events.served_events import ServedEvents
 from ringback.protocol.mcp_events.names import EventMethod
 

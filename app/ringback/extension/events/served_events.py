@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 import httpx
@@ -214,9 +213,7 @@ class ServedEvents:
         self._loop = asyncio.get_running_loop()
         return self
 
-    async def __aexit__(
-        self, kind: builtins.type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._opened = None
         await self._stack.aclose()
 

@@ -117,11 +117,7 @@ class ServiceLog:
             ) as http,
         ):
             publisher = _EventPublisher(client, types)
-            outbox = EventOutbox(
-                publisher.send_events,
-                clock=self._clock,
-                random_fraction=random.SystemRandom().random,
-            )
+            outbox = EventOutbox(publisher.send_events, clock=self._clock, random_fraction=random.SystemRandom().random)
             sending = asyncio.create_task(outbox.run())
             try:
                 methods = ServiceMethods(http, f"{self._url}/mcp")

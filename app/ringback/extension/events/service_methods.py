@@ -48,9 +48,7 @@ class ServiceMethods:
         """The result. Raises `EventError` as the service answers, or as InternalError if it cannot be reached."""
         try:
             response = await self._http.post(
-                self._url,
-                **self._build_request(method, params, profile),
-                timeout=RESPONSE_SECONDS + wait_seconds,
+                self._url, **self._build_request(method, params, profile), timeout=RESPONSE_SECONDS + wait_seconds
             )
             message = await _read_message(response)
         except (httpx.HTTPError, ServiceUnreachable):

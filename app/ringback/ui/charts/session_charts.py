@@ -29,10 +29,7 @@ def _draw_call(marks: CallMarks, now: datetime) -> TimeLane:
     ]
     resumes = [
         Mark(
-            at=resume.resumed_at,
-            tone="busy",
-            text=f"Client returned {SURFACE_NAMES[resume.surface]}",
-            is_diamond=True,
+            at=resume.resumed_at, tone="busy", text=f"Client returned {SURFACE_NAMES[resume.surface]}", is_diamond=True
         )
         for resume in marks.resumes
     ]

@@ -49,11 +49,7 @@ PAGE_TEXTS: Final = {
     CallOutcome.REJECTED: "The call did not reach its upstream, so the tool did not run.",
 }
 """Where the page shows the reason itself, it does not refer to the call."""
-OUTCOME_TONES: Final = {
-    CallOutcome.RESULT: "good",
-    CallOutcome.TOOL_ERROR: "warn",
-    CallOutcome.CANCELLED: "quiet",
-}
+OUTCOME_TONES: Final = {CallOutcome.RESULT: "good", CallOutcome.TOOL_ERROR: "warn", CallOutcome.CANCELLED: "quiet"}
 STATE_TONES: Final = {
     DeliveryState.DELIVERED: "good",
     DeliveryState.DEAD: "bad",

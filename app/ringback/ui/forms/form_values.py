@@ -137,18 +137,6 @@ def _normalize_breaks(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _read_text(_: SchemaField, typed: Sequence[str]) -> str:
-    return _normalize_breaks(typed[0])
-
-
-def _read_integer(_: SchemaField, typed: Sequence[str]) -> int:
-    return _parse_integer(typed[0])
-
-
-def _read_number(_: SchemaField, typed: Sequence[str]) -> float:
-    return _parse_number(typed[0])
-
-
 def _parse_integer(text: str) -> int:
     if _INTEGER.fullmatch(text.strip()) is None:
         raise _Invalid(f"{_quote(text)} is no whole number.")
@@ -187,7 +175,7 @@ def _read_lines(each: SchemaField, typed: Sequence[str]) -> list[object]:
     values: list[object] = []
     for number, line in enumerate(lines, start=1):
         try:
-            values.append(_ITEM_PARSERS[each.item_kind](line))
+            values.append(_SCALAR_PARSERS[each.item_kind](line))
         except _Invalid as problem:
             raise _Invalid(f"Line {number}: {problem}") from None
     return values
@@ -213,20 +201,18 @@ def _read_json(_: SchemaField, typed: Sequence[str]) -> object:
     return value
 
 
-def _keep_text(text: str) -> str:
-    return text
+def _read_scalar(each: SchemaField, typed: Sequence[str]) -> object:
+    return _SCALAR_PARSERS[each.kind](typed[0])
 
 
-_ITEM_PARSERS: Final[Mapping[FieldKind, Callable[[str], object]]] = {
-    FieldKind.TEXT: _keep_text,
+_SCALAR_PARSERS: Final[Mapping[FieldKind, Callable[[str], object]]] = {
+    FieldKind.TEXT: _normalize_breaks,
+    FieldKind.LONG_TEXT: _normalize_breaks,
     FieldKind.INTEGER: _parse_integer,
     FieldKind.NUMBER: _parse_number,
 }
 _READERS: Final = {
-    FieldKind.TEXT: _read_text,
-    FieldKind.LONG_TEXT: _read_text,
-    FieldKind.INTEGER: _read_integer,
-    FieldKind.NUMBER: _read_number,
+    **dict.fromkeys(_SCALAR_PARSERS, _read_scalar),
     FieldKind.CHOICE: _read_choice,
     FieldKind.CHOICES: _read_choices,
     FieldKind.LINES: _read_lines,

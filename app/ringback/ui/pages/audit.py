@@ -7,21 +7,15 @@ from starlette.routing import Route
 from ringback.domain.cursor import CursorList, decode_number_cursor, encode_cursor
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import is_webhook_id, is_well_formed_id
-from ringback.ui.access import view_rows
-from ringback.ui.context import UiContext
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import require_known_filters, with_query
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50
 
 
-class AuditPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class AuditPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [pages.page("/audit", self.list_entries)]
 
@@ -29,14 +23,13 @@ class AuditPages:
         if viewer.is_portal:
             raise NotFound("A portal link does not show the audit log.")
         require_known_filters(request.query_params, ())
-        services = self._context.services
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_audit_entries")
+        caller = self._view_rows(viewer, request, "ui_list_audit_entries")
         cursor = request.query_params.get("cursor")
-        page = await services.audit_log.list_entries(
+        page = await self._services.audit_log.list_entries(
             caller, position=decode_number_cursor(CursorList.AUDIT, cursor), limit=PAGE_SIZE
         )
         end, principal = page.next_position, request.query_params.get("principal")
-        path = f"{self._renderer.find_path(viewer)}/audit"
+        path = self._find_path(viewer, "/audit")
         newest = with_query(path, {"principal": principal})
         return self._renderer.render_page(
             "audit.html",

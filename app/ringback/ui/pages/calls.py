@@ -18,7 +18,6 @@ from ringback.domain.errors import ContentUnreadable, InvalidRequest, ResultNotR
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.call_filters import (
     FAILURES,
     CallQuery,
@@ -29,12 +28,12 @@ from ringback.ui.call_filters import (
 )
 from ringback.ui.charts.timelines import describe_state, draw_timeline, list_entries, name_receiver
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
-from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.rendering import PAGE_HEADERS
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50
@@ -48,11 +47,7 @@ REASON_LENGTH_MAX: Final = 2_000
 VERSION_DIGITS: Final = 16
 
 
-class CallPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class CallPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/calls", self.list_calls, in_session_portal=True),
@@ -62,7 +57,6 @@ class CallPages:
         ]
 
     async def list_calls(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
         search = request.query_params.get("q", "").strip()
         if search:
             return redirect(f"{viewer.pages_path}{_search_path(search)}")
@@ -70,11 +64,11 @@ class CallPages:
             query = read_call_query(request.query_params, viewer)
         except InvalidRequest as refused:
             return self._render_list(viewer, keep_refused_fields(request.query_params, viewer), problem=refused.detail)
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
+        caller = self._view_rows(viewer, request, "ui_list_calls")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
-        page = await services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
-        path = f"{self._renderer.find_path(viewer)}/calls"
+        page = await self._services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
+        path = self._find_path(viewer, "/calls")
         return self._render_list(
             viewer,
             query,
@@ -103,7 +97,7 @@ class CallPages:
             calls=calls,
             query=query,
             is_filtered=query.is_filtered,
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             links_upstreams=viewer.client_session_id is None,
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
@@ -120,7 +114,7 @@ class CallPages:
             title=f"Call of {call.tool}",
             section="Calls",
             done=find_notice(request),
-            arguments=show_value(await self._context.services.call_histories.read_arguments(caller, call.id)),
+            arguments=show_value(await self._services.call_histories.read_arguments(caller, call.id)),
             result=await self._read_result(caller, call),
             **await self._state_values(history, viewer),
         )
@@ -139,17 +133,17 @@ class CallPages:
 
     async def cancel_call(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        services, call_id = self._context.services, request.path_params["call_id"]
-        caller = await act_for_owner(services.operators, viewer, call_id, operation="ui_cancel_call")
-        call = await services.calls.cancel_call(caller, call_id)
+        call_id = request.path_params["call_id"]
+        caller = await self._act_for_owner(viewer, call_id, "ui_cancel_call")
+        call = await self._services.calls.cancel_call(caller, call_id)
         return redirect(with_query(f"/calls/{call.id}", {"done": "call-cancelled"}))
 
     async def _read_history(
         self, request: Request, viewer: Viewer, *, operation: str, repeats: bool = False
     ) -> tuple[Caller, CallHistory]:
-        services, call_id = self._context.services, request.path_params["call_id"]
-        caller = await act_for_owner(services.operators, viewer, call_id, operation=operation, repeats=repeats)
-        history = await services.call_histories.read_history(caller, call_id)
+        call_id = request.path_params["call_id"]
+        caller = await self._act_for_owner(viewer, call_id, operation, repeats=repeats)
+        history = await self._services.call_histories.read_history(caller, call_id)
         viewer.require_client_session(history.call.client_session_id)
         return caller, history
 
@@ -157,7 +151,7 @@ class CallPages:
         """Whether an operator has paused the upstream of a call that waits."""
         if call.is_final or call.phase is not CallPhase.QUEUED:
             return False
-        intakes = await self._context.services.upstream_controls.read_intakes()
+        intakes = await self._services.upstream_controls.read_intakes()
         return intakes.get(call.upstream) is UpstreamIntake.PAUSED
 
     async def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
@@ -184,7 +178,7 @@ class CallPages:
         if call.result_bytes is None or call.result_bytes > READ_BYTES_MAX:
             return None
         try:
-            _, result = await self._context.services.calls.get_result(caller, call.id)
+            _, result = await self._services.calls.get_result(caller, call.id)
         except (ResultNotReady, ContentUnreadable):
             return None
         return show_json(result)

@@ -14,18 +14,14 @@ from starlette.routing import Route
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cursor
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
-from ringback.domain.errors import CallExpired, InvalidRequest, NotFound
-from ringback.domain.principal import Caller
+from ringback.domain.errors import InvalidRequest
 from ringback.schemas.deliveries import DeliveryListQuery
-from ringback.services.services import Services
-from ringback.ui.access import act_for_owner, shows_owner, view_rows
-from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.redelivery import is_redeliverable
 from ringback.ui.query_parameters import keep_filters, list_filters, read_query, with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -36,11 +32,7 @@ _CHOICES: Final[Mapping[str, Any]] = {
 """Of the form."""
 
 
-class DeliveryPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class DeliveryPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/deliveries", self.list_deliveries, in_session_portal=True),
@@ -49,27 +41,26 @@ class DeliveryPages:
         ]
 
     async def list_deliveries(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
         try:
             query = read_query(request, DeliveryListQuery, ignored=_list_ignored_filters(request.query_params))
         except InvalidRequest as refused:
             return self._refuse_filter(request, viewer, refused.detail)
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_deliveries")
-        await require_session_of_call(services, viewer, caller, query.call_id)
+        caller = self._view_rows(viewer, request, "ui_list_deliveries")
+        await self._require_session_of_call(viewer, caller, query.call_id)
         position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
-        deliveries = await services.deliveries.list_deliveries(
+        deliveries = await self._services.deliveries.list_deliveries(
             caller, query.to_filter(), position=position, limit=PAGE_SIZE
         )
-        latest = await services.deliveries.find_latest(caller, deliveries)
+        latest = await self._services.deliveries.find_latest(caller, deliveries)
         hook = query.webhook_id
-        pause_end = None if hook is None else await services.webhooks.find_pause_end(caller, hook)
-        path, filters = f"{self._renderer.find_path(viewer)}/deliveries", list_filters(query)
+        pause_end = None if hook is None else await self._services.webhooks.find_pause_end(caller, hook)
+        path, filters = self._find_path(viewer, "/deliveries"), list_filters(query)
         cursor = encode_next_cursor(CursorList.DELIVERIES, deliveries)
         return self._renderer.render_page(
             "deliveries.html",
             viewer,
             title="Deliveries",
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             problem=None,
             deliveries=deliveries,
             latest=latest,
@@ -93,7 +84,7 @@ class DeliveryPages:
             title="Deliveries",
             status_code=HTTPStatus.UNPROCESSABLE_ENTITY,
             problem=problem,
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             deliveries=(),
             filters=keep_filters(request, DeliveryListQuery),
             choices=_CHOICES,
@@ -106,23 +97,22 @@ class DeliveryPages:
 
     def _find_redelivery(self, viewer: Viewer, query: DeliveryListQuery, filters: dict[str, str]) -> str | None:
         """The page that counts what matches, and then sends it again; None if the filter allows no bulk redelivery."""
-        if not viewer.may_change_webhooks or not is_redeliverable(self._context, viewer, query):
+        if not viewer.may_change_webhooks or not is_redeliverable(query, shows_owner=self._shows_owner(viewer)):
             return None
-        return with_query(f"{self._renderer.find_path(viewer)}/deliveries/redeliver", filters)
+        return with_query(self._find_path(viewer, "/deliveries/redeliver"), filters)
 
     async def show_delivery(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
         delivery_id = request.path_params["delivery_id"]
-        caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_read_delivery")
-        delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
-        await require_session_of_call(services, viewer, caller, delivery.call_id)
-        latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
+        caller = await self._act_for_owner(viewer, delivery_id, "ui_read_delivery")
+        delivery, attempts = await self._services.deliveries.get_delivery(caller, delivery_id)
+        await self._require_session_of_call(viewer, caller, delivery.call_id)
+        latest = (await self._services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         return self._renderer.render_page(
             "delivery.html",
             viewer,
             title=delivery.id,
             section="Deliveries",
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             delivery=delivery,
             attempts=attempts,
             shows_webhook=viewer.client_session_id is None,
@@ -130,7 +120,7 @@ class DeliveryPages:
             may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None and latest is None,
             is_open=delivery.state in OPEN_STATES,
             now=self._context.clock.now(),
-            paused_until=await services.webhooks.find_pause_end(caller, delivery.webhook_id),
+            paused_until=await self._services.webhooks.find_pause_end(caller, delivery.webhook_id),
             done=find_notice(request),
         )
 
@@ -140,9 +130,9 @@ class DeliveryPages:
         A page that is older than another redelivery sends nothing: it ends at the latest generation, which has its own button.
         """
         del form
-        services = self._context.services
+        services = self._services
         delivery_id = request.path_params["delivery_id"]
-        caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_redeliver")
+        caller = await self._act_for_owner(viewer, delivery_id, "ui_redeliver")
         delivery, _ = await services.deliveries.get_delivery(caller, delivery_id)
         latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         if latest is not None:
@@ -159,16 +149,3 @@ def _list_ignored_filters(query: Mapping[str, str]) -> Collection[str]:
 def _find_live_path(path: str, query: DeliveryListQuery, filters: Mapping[str, str]) -> str | None:
     """The live list, for the first page. The pause of one webhook changes without its deliveries, so its list is not live."""
     return None if query.cursor or query.webhook_id else with_query(f"{path}/live", filters)
-
-
-async def require_session_of_call(services: Services, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
-    """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""
-    if viewer.client_session_id is None:
-        return
-    session = None
-    if call_id is not None:
-        try:
-            session = (await services.calls.get_call(caller, call_id)).client_session_id
-        except (NotFound, CallExpired):
-            session = None
-    viewer.require_client_session(session)

@@ -15,12 +15,10 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
 from ringback.schemas.events import EventQuery
-from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.contents import ShownContent, show_json
-from ringback.ui.context import UiContext
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import keep_filters, list_filters, read_query, with_query
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -34,11 +32,7 @@ class ShownEvent:
     data: ShownContent
 
 
-class EventPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class EventPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [pages.page("/events", self.list_events)]
 
@@ -47,9 +41,9 @@ class EventPages:
             query = read_query(request, EventQuery)
         except InvalidRequest as refused:
             return self._render_list(viewer, keep_filters(request, EventQuery), problem=refused.detail)
-        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
+        caller = self._view_rows(viewer, request, "ui_list_events")
         events, older = await (self._read_all if caller.sees_all_principals else self._read_own)(caller, query)
-        path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
+        path, filters = self._find_path(viewer, "/events"), list_filters(query)
         return self._render_list(
             viewer,
             filters,
@@ -79,7 +73,7 @@ class EventPages:
             problem=problem,
             live_path=live_path,
             events=[show_event(event) for event in events],
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             filters=filters,
             older=older,
             newest=newest,
@@ -87,13 +81,11 @@ class EventPages:
 
     async def _read_all(self, caller: Caller, query: EventQuery) -> tuple[Sequence[Event], str | None]:
         """The events, newest first, and the cursor of older ones."""
-        page = await self._context.services.events.list_latest(
-            caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
-        )
+        page = await self._services.events.list_latest(caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE)
         return page, None if page.next_position is None else encode_event_time(page.next_position)
 
     async def _read_own(self, caller: Caller, query: EventQuery) -> tuple[Sequence[Event], str | None]:
-        page = await self._context.services.events.list_own_latest(
+        page = await self._services.events.list_own_latest(
             caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
         )
         return page, page.next_position

@@ -10,42 +10,36 @@ from starlette.routing import Route
 
 from ringback.domain.principal import Caller
 from ringback.services.live.home_listing import HomeContent, HomeListing
-from ringback.ui.access import view_rows
 from ringback.ui.charts.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.home_cards import draw_cards
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 7 * DAY_HOURS
 
 
-class HomePages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class HomePages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [pages.page(path, self.show_home, in_session_portal=True) for path in ("", "/")]
 
     async def show_home(self, request: Request, viewer: Viewer) -> Response:
         if viewer.client_session_id is not None:
             return redirect(f"{viewer.pages_path}{session_path(viewer.client_session_id)}")
-        services = self._context.services
-        caller = view_rows(services.operators, viewer, request, operation="ui_home")
+        caller = self._view_rows(viewer, request, "ui_home")
         listing = make_home_listing(self._context, request, caller)
-        content = await services.live_lists.read_list(caller, listing)
+        content = await self._services.live_lists.read_list(caller, listing)
         live = {"hours": listing.hours, "principal": _find_shown_principal(caller)}
         return self._renderer.render_page(
             "home.html",
             viewer,
             title="Overview",
-            live_path=with_query(f"{self._renderer.find_path(viewer)}/live", live),
+            live_path=with_query(self._find_path(viewer, "/live"), live),
             **describe_home(content, caller, hours=listing.hours),
         )
 

@@ -37,19 +37,18 @@ from ringback.services.live.listings import (
     WebhookListing,
 )
 from ringback.services.live.lists import LiveContent, LiveLists
-from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
-from ringback.ui.open_pages import EVENT_STREAM
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.calls import link_older_calls
-from ringback.ui.pages.deliveries import require_session_of_call
 from ringback.ui.pages.events import show_event
 from ringback.ui.pages.home import describe_home, make_home_listing
 from ringback.ui.pages.sessions import describe_session, link_older_session_calls, require_session_name
 from ringback.ui.pages.webhooks import describe_webhooks
 from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.redirects import EVENT_STREAM
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 from ringback.ui.viewer_checks import ViewerCheck, ViewerChecks
@@ -79,10 +78,9 @@ class _View(Generic[Shown]):
     """What `describe` depends on besides the content: viewers with equal variants and paths see the same HTML."""
 
 
-class LivePages:
+class LivePages(PageHandlers):
     def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
-        self._context = context
-        self._renderer = renderer
+        super().__init__(context, renderer)
         self._checks = ViewerChecks(pages.viewers, context.clock)
         self._numbers = count()
         self._frames: WeakKeyDictionary[LiveContent[Any], dict[tuple[object, ...], bytes]] = WeakKeyDictionary()
@@ -98,7 +96,7 @@ class LivePages:
         ]
 
     async def follow_home(self, request: Request, viewer: Viewer) -> Response:
-        caller = self._view_rows(viewer, request, "ui_follow_home")
+        caller = self._view_rows(viewer, request, "ui_follow_home", repeats=True)
         listing = make_home_listing(self._context, request, caller)
 
         def describe(shown: HomeContent) -> Mapping[str, Any]:
@@ -110,9 +108,9 @@ class LivePages:
 
     async def follow_webhooks(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, WebhookListQuery)
-        caller = self._view_rows(viewer, request, "ui_follow_webhooks")
-        variant = viewer.caller.principal, shows_owner(self._context, viewer)
-        path = f"{self._renderer.find_path(viewer)}/webhooks"
+        caller = self._view_rows(viewer, request, "ui_follow_webhooks", repeats=True)
+        variant = viewer.caller.principal, self._shows_owner(viewer)
+        path = self._find_path(viewer, "/webhooks")
 
         def describe(shown: ListedWebhooks) -> Mapping[str, Any]:
             values = describe_webhooks(shown.webhooks, shown.counts, query, reader=variant[0], shows_owner=variant[1])
@@ -128,9 +126,9 @@ class LivePages:
 
     async def follow_events(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, EventQuery)
-        caller = self._view_rows(viewer, request, "ui_follow_events")
-        variant = (shows_owner(self._context, viewer),)
-        path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
+        caller = self._view_rows(viewer, request, "ui_follow_events", repeats=True)
+        variant = (self._shows_owner(viewer),)
+        path, filters = self._find_path(viewer, "/events"), list_filters(query)
 
         def describe(shown: ListedEvents) -> Mapping[str, Any]:
             events = [show_event(event) for event in shown.events]
@@ -146,8 +144,8 @@ class LivePages:
 
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
-        variant = shows_owner(self._context, viewer), query.is_filtered, viewer.client_session_id is None
-        path = f"{self._renderer.find_path(viewer)}/calls"
+        variant = self._shows_owner(viewer), query.is_filtered, viewer.client_session_id is None
+        path = self._find_path(viewer, "/calls")
 
         def describe(shown: ListedCalls) -> Mapping[str, Any]:
             return {
@@ -160,16 +158,16 @@ class LivePages:
             }
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
-        caller = self._view_rows(viewer, request, "ui_follow_calls")
+        caller = self._view_rows(viewer, request, "ui_follow_calls", repeats=True)
         view = _View(listing=listing, template="call_rows.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
     async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
-        services, query = self._context.services, read_query(request, DeliveryListQuery)
-        caller = self._view_rows(viewer, request, "ui_follow_deliveries")
-        await require_session_of_call(services, viewer, caller, query.call_id)
+        query = read_query(request, DeliveryListQuery)
+        caller = self._view_rows(viewer, request, "ui_follow_deliveries", repeats=True)
+        await self._require_session_of_call(viewer, caller, query.call_id)
         filters = list_filters(query)
-        variant = shows_owner(self._context, viewer), viewer.client_session_id is None, tuple(filters.items())
+        variant = self._shows_owner(viewer), viewer.client_session_id is None, tuple(filters.items())
 
         def describe(shown: ListedDeliveries) -> Mapping[str, Any]:
             return {
@@ -178,7 +176,7 @@ class LivePages:
                 "now": self._context.clock.now(),
                 "paused_until": None,
                 "filters": filters,
-                **_link_older(f"{self._renderer.find_path(viewer)}/deliveries", filters, shown.older),
+                **_link_older(self._find_path(viewer, "/deliveries"), filters, shown.older),
                 "shows_owner": variant[0],
                 "links_webhooks": variant[1],
             }
@@ -189,8 +187,8 @@ class LivePages:
 
     async def follow_session(self, request: Request, viewer: Viewer) -> Response:
         name = require_session_name(viewer, request.query_params.get("client_session_id", ""))
-        caller = self._view_rows(viewer, request, "ui_follow_session")
-        variant = (shows_owner(self._context, viewer),)
+        caller = self._view_rows(viewer, request, "ui_follow_session", repeats=True)
+        variant = (self._shows_owner(viewer),)
 
         principal = "" if caller.operator is None or caller.sees_all_principals else caller.principal
         path = f"{self._renderer.find_path(viewer)}{session_path(name, principal)}"
@@ -205,13 +203,10 @@ class LivePages:
         view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
-    def _view_rows(self, viewer: Viewer, request: Request, operation: str) -> Caller:
-        return view_rows(self._context.services.operators, viewer, request, operation=operation, repeats=True)
-
     async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer, request: Request) -> Response:
         if request.method == "HEAD":  # a stream without a body would stay open, and count as one
             return Response(headers=_HEADERS, media_type=EVENT_STREAM)
-        live, path = self._context.services.live_lists, self._renderer.find_path(viewer)
+        live, path = self._services.live_lists, self._renderer.find_path(viewer)
         seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
         contents = live.follow_list(caller, view.listing, seconds=seconds, portal_link_id=viewer.portal_link_id)
         try:

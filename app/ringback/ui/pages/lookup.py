@@ -8,36 +8,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.services.lookups import Found, FoundKind
-from ringback.ui.access import view_rows
-from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
-_PATHS: Final = {
-    FoundKind.CALL: "/calls/",
-    FoundKind.DELIVERY: "/deliveries/",
-    FoundKind.WEBHOOK: "/webhooks/",
-}
+_PATHS: Final = {FoundKind.CALL: "/calls/", FoundKind.DELIVERY: "/deliveries/", FoundKind.WEBHOOK: "/webhooks/"}
 
 
-class LookupPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class LookupPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [pages.page("/lookup", self.look_up)]
 
     async def look_up(self, request: Request, viewer: Viewer) -> Response:
-        services, text = self._context.services, request.query_params.get("q", "")
+        text = request.query_params.get("q", "")
         result = None
         if text.strip():
-            caller = view_rows(services.operators, viewer, request, operation="ui_look_up")
-            result = await services.lookups.find(caller, text)
+            caller = self._view_rows(viewer, request, "ui_look_up")
+            result = await self._services.lookups.find(caller, text)
             if len(result.found) == 1:
                 return redirect(f"{viewer.pages_path}{_path(result.found[0])}")
         return self._renderer.render_page(

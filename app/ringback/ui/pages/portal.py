@@ -13,6 +13,7 @@ from ringback.domain.errors import RingbackError
 from ringback.services.access.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
 from ringback.ui.redirects import PORTAL_PATH, redirect
 from ringback.ui.rendering import Renderer
@@ -20,10 +21,9 @@ from ringback.ui.rendering import Renderer
 log = logging.getLogger(__name__)
 
 
-class PortalPages:
+class PortalPages(PageHandlers):
     def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
-        self._context = context
-        self._renderer = renderer
+        super().__init__(context, renderer)
         self._pages = pages
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
@@ -33,7 +33,7 @@ class PortalPages:
     async def open_link(self, request: Request) -> Response:
         secret = request.query_params.get("link", "")
         try:
-            found = await self._context.services.portal_links.find_caller(secret)
+            found = await self._services.portal_links.find_caller(secret)
         except RingbackError as problem:
             return self._pages.show_problem(problem, None, in_portal=True)
         if found is None:

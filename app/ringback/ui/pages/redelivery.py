@@ -18,39 +18,31 @@ from ringback.domain.delivery import OPEN_STATES
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Scope
 from ringback.schemas.deliveries import DeliveryListQuery, RedeliverBody
-from ringback.ui.access import act_for_owner, shows_owner
-from ringback.ui.context import UiContext
 from ringback.ui.notices import read_number
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_filled_fields, read_query, validate, with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 DONE: Final = "deliveries-redelivered"
 _NOT_A_FILTER: Final = frozenset({"latest", "principal", "cursor", "limit"})
 
 
-def is_redeliverable(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
-    """Whether a bulk redelivery can select exactly what the list shows: ended deliveries of one principal."""
+def is_redeliverable(query: DeliveryListQuery, *, shows_owner: bool) -> bool:
+    """Whether a bulk redelivery can select exactly what the list shows: ended deliveries of one principal.
+
+    `shows_owner`: the list has the deliveries of all principals, unless its filter names one.
+    """
     filters = query.model_dump(exclude_none=True, exclude_defaults=True).keys() - _NOT_A_FILTER
     is_ended = query.state is not None and query.state not in OPEN_STATES
-    return is_ended and filters <= RedeliverBody.model_fields.keys() and _names_owner(context, viewer, query)
+    names_owner = (
+        query.principal not in {None, ALL_PRINCIPALS} or query.webhook_id is not None or query.call_id is not None
+    )
+    return is_ended and filters <= RedeliverBody.model_fields.keys() and (names_owner or not shows_owner)
 
 
-def _names_owner(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
-    """A bulk redelivery acts for one principal. An operator's list has those of all, unless its filter names one."""
-    if not shows_owner(context, viewer):
-        return True
-    is_named = query.principal not in {None, ALL_PRINCIPALS}
-    return is_named or query.webhook_id is not None or query.call_id is not None
-
-
-class RedeliveryPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class RedeliveryPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         """They come before the page of one delivery, whose path matches these paths too."""
         return [
@@ -62,8 +54,8 @@ class RedeliveryPages:
         viewer.caller.require_scope(Scope.WEBHOOKS)
         query = read_query(request, DeliveryListQuery)
         body = self._read_body(viewer, query, request.query_params.get("cursor"))
-        caller = await self._act_for_owner(viewer, query, operation="ui_count_redelivery")
-        counted = await self._context.services.bulk_redeliveries.redeliver(
+        caller = await self._choose_caller(viewer, query, "ui_count_redelivery")
+        counted = await self._services.bulk_redeliveries.redeliver(
             caller, body.to_filter(), position=_position(body), dry_run=True
         )
         filters = list_filters(query)
@@ -76,7 +68,7 @@ class RedeliveryPages:
             filters=filters,
             cursor=body.cursor,
             sent=read_number(request.query_params.get("sent", "")),
-            list_path=with_query(f"{self._renderer.find_path(viewer)}/deliveries", filters),
+            list_path=with_query(self._find_path(viewer, "/deliveries"), filters),
         )
 
     async def redeliver_matching(self, request: Request, viewer: Viewer, form: Form) -> Response:
@@ -85,8 +77,8 @@ class RedeliveryPages:
         typed = {name: values[0] for name, values in form.fields.items() if values}
         query = validate(DeliveryListQuery, read_filled_fields(typed, DeliveryListQuery) | {"cursor": None})
         body = self._read_body(viewer, query, typed.get("cursor"))
-        caller = await self._act_for_owner(viewer, query, operation="ui_redeliver_many")
-        done = await self._context.services.bulk_redeliveries.redeliver(
+        caller = await self._choose_caller(viewer, query, "ui_redeliver_many")
+        done = await self._services.bulk_redeliveries.redeliver(
             caller, body.to_filter(), position=_position(body), dry_run=False
         )
         sent = read_number(typed.get("sent", "")) + done.redelivered
@@ -98,7 +90,7 @@ class RedeliveryPages:
         return redirect(with_query("/deliveries/redeliver", rest))
 
     def _read_body(self, viewer: Viewer, query: DeliveryListQuery, cursor: str | None) -> RedeliverBody:
-        if not is_redeliverable(self._context, viewer, query):
+        if not is_redeliverable(query, shows_owner=self._shows_owner(viewer)):
             raise InvalidRequest(
                 "This filter allows no bulk redelivery. Choose one state (dead, cancelled or delivered); an operator also "
                 "names one principal, webhook or call."
@@ -106,13 +98,12 @@ class RedeliveryPages:
         values: dict[str, Any] = query.model_dump(exclude_none=True, exclude_defaults=True, exclude=set(_NOT_A_FILTER))
         return validate(RedeliverBody, values | ({"cursor": cursor} if cursor else {}))
 
-    async def _act_for_owner(self, viewer: Viewer, query: DeliveryListQuery, *, operation: str) -> Caller:
-        operators = self._context.services.operators
-        if not shows_owner(self._context, viewer):
+    async def _choose_caller(self, viewer: Viewer, query: DeliveryListQuery, operation: str) -> Caller:
+        if not self._shows_owner(viewer):
             return viewer.caller
         if query.principal is not None and query.principal != ALL_PRINCIPALS:
-            return operators.view_principal(viewer.caller, query.principal, operation=operation)
-        return await act_for_owner(operators, viewer, query.webhook_id or query.call_id or "", operation=operation)
+            return self._services.operators.view_principal(viewer.caller, query.principal, operation=operation)
+        return await self._act_for_owner(viewer, query.webhook_id or query.call_id or "", operation)
 
 
 def _position(body: RedeliverBody) -> RedeliveryPosition | None:

@@ -15,24 +15,18 @@ from ringback.domain.cursor import CursorList, decode_id_cursor, encode_next_cur
 from ringback.domain.errors import NotFound
 from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX, SessionCounts
 from ringback.domain.principal import Caller
-from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_principal
 from ringback.ui.charts.session_charts import draw_session
-from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import require_known_filters, with_query
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 SESSION_PAGE_SIZE = 50
 
 
-class SessionPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class SessionPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/sessions", self.list_sessions),
@@ -42,11 +36,11 @@ class SessionPages:
 
     async def list_sessions(self, request: Request, viewer: Viewer) -> Response:
         require_known_filters(request.query_params, ())
-        services, cursor = self._context.services, request.query_params.get("cursor")
+        cursor = request.query_params.get("cursor")
         principal = read_principal(request.query_params) if viewer.is_operator else ""
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_sessions")
+        caller = self._view_rows(viewer, request, "ui_list_sessions")
         position = decode_id_cursor(CursorList.SESSIONS, cursor)
-        page = await services.insights.list_sessions(caller, position=position, limit=SESSION_PAGE_SIZE)
+        page = await self._services.insights.list_sessions(caller, position=position, limit=SESSION_PAGE_SIZE)
         older = encode_next_cursor(CursorList.SESSIONS, page)
         link = {"principal": principal, "cursor": older}
         return self._renderer.render_page(
@@ -57,24 +51,24 @@ class SessionPages:
             counted_max=LISTED_CALLS_COUNTED_MAX,
             principal=principal,
             is_first=cursor is None,
-            older=with_query(f"{self._renderer.find_path(viewer)}/sessions", link) if older else None,
+            older=with_query(self._find_path(viewer, "/sessions"), link) if older else None,
         )
 
     async def show_session(self, request: Request, viewer: Viewer) -> Response:
-        services, ui_path = self._context.services, self._renderer.find_path(viewer)
+        ui_path = self._renderer.find_path(viewer)
         given = request.path_params.get("client_session_id") or request.query_params.get("client_session_id", "")
         name = require_session_name(viewer, given)
         principal = read_principal(request.query_params) if viewer.is_operator else ""
-        caller = view_rows(services.operators, viewer, request, operation="ui_read_session")
+        caller = self._view_rows(viewer, request, "ui_read_session")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
-        page = await services.call_histories.list_marks(caller, name, position=position, limit=SESSION_PAGE_SIZE)
+        page = await self._services.call_histories.list_marks(caller, name, position=position, limit=SESSION_PAGE_SIZE)
         counts = None
         if page and not caller.sees_all_principals:
-            counts = (await services.insights.read_session(caller, name, position=None, limit=1)).counts
+            counts = (await self._services.insights.read_session(caller, name, position=None, limit=1)).counts
         older = encode_next_cursor(CursorList.CALLS, page)
         path = f"{ui_path}{session_path(name, principal)}"
-        is_shown_owner = shows_owner(self._context, viewer)
+        is_shown_owner = self._shows_owner(viewer)
         live = {"client_session_id": name, "principal": principal}
         return self._renderer.render_page(
             "session.html",

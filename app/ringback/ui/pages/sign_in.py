@@ -20,6 +20,7 @@ from ringback.domain.errors import Forbidden, RingbackError, Unauthenticated
 from ringback.domain.principal import Caller
 from ringback.domain.sign_ins import SIGN_IN_SECONDS
 from ringback.ui.context import UiContext
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import NEXT_LENGTH_MAX, Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
@@ -29,10 +30,9 @@ from ringback.ui.viewer import Viewer
 log = logging.getLogger(__name__)
 
 
-class SignInPages:
+class SignInPages(PageHandlers):
     def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
-        self._context = context
-        self._renderer = renderer
+        super().__init__(context, renderer)
         self._viewers = pages.viewers
         self._key_attempts = KeyAttemptLimiter(context.config.authenticator, clock=context.clock)
 
@@ -53,7 +53,7 @@ class SignInPages:
             if not is_own_form(request, self._context.config.public_url):
                 raise Forbidden("This form was not sent from the sign-in page. Open it again and repeat it.")
             caller = await self._read_caller(request)
-            started = await self._context.services.sign_ins.sign_in(caller)
+            started = await self._services.sign_ins.sign_in(caller)
         except RingbackError as problem:
             if isinstance(problem, Unauthenticated):  # these are limited; others could fill the log
                 log.info("viewer.refused", extra={"reason": problem.slug})

@@ -1,6 +1,6 @@
 """The form that starts a call of a tool, made of the tool's inputSchema."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,16 +15,15 @@ from ringback.domain.errors import IdempotencyConflict, InvalidRequest, NotFound
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import ToolInfo
 from ringback.schemas.call_requests import BatchedCallBody
-from ringback.ui.context import UiContext
 from ringback.ui.forms.form_fields import FieldKind, SchemaField
-from ringback.ui.forms.form_keys import FormKeys
+from ringback.ui.forms.form_keys import make_form_key, read_form_key
 from ringback.ui.forms.form_values import TypedValues, read_arguments, write_defaults
 from ringback.ui.forms.schema_forms import build_form, build_json_form
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.upstreams import describe_tool, find_upstream
 from ringback.ui.query_parameters import validate, with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 AS_JSON: Final = "json"
@@ -47,12 +46,7 @@ class _TypedForm:
     status_code: int = HTTPStatus.OK
 
 
-class ToolPages:
-    def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
-        self._context = context
-        self._renderer = renderer
-        self._keys = FormKeys(random_bytes)
-
+class ToolPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         path = "/upstreams/{name}/tools/{tool:path}"
         return [pages.page(path, self.show_form), pages.action(path, self.start_call)]
@@ -60,7 +54,7 @@ class ToolPages:
     async def show_form(self, request: Request, viewer: Viewer) -> Response:
         tool = await self._find_tool(request, viewer)
         root = _build_root(tool, request.query_params.get("as"))
-        form = _TypedForm(root=root, typed=write_defaults(root), idempotency_key=self._keys.new_key(), errors={})
+        form = _TypedForm(root=root, typed=write_defaults(root), idempotency_key=make_form_key(), errors={})
         return self._render_form(request, viewer, tool, form)
 
     async def start_call(self, request: Request, viewer: Viewer, form: Form) -> Response:
@@ -68,7 +62,7 @@ class ToolPages:
         tool = await self._find_tool(request, viewer)
         root = _build_root(tool, form.get_text("as"))
         read = read_arguments(root, form.fields)
-        key = self._keys.read_key(form)
+        key = read_form_key(form)
         shown = _TypedForm(root=root, typed=form.fields, idempotency_key=key, errors=read.errors)
         if read.errors:
             invalid = replace(shown, status_code=HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -76,7 +70,7 @@ class ToolPages:
         try:
             return await self._start_call(request, viewer, form, read.arguments, key)
         except IdempotencyConflict as conflict:  # the browser's way back shows the form with the key that was used
-            problem, shown, text = conflict, replace(shown, idempotency_key=self._keys.new_key()), _USED_FORM
+            problem, shown, text = conflict, replace(shown, idempotency_key=make_form_key()), _USED_FORM
         except (InvalidRequest, QuotaExceeded, Unavailable) as refusal:
             problem, text = refusal, refusal.detail
         refused = replace(shown, problem=text, status_code=status_for(type(problem)))
@@ -99,7 +93,7 @@ class ToolPages:
                 **({"callback": {"url": callback_url}} if callback_url else {}),
             },
         )
-        started = await self._context.services.calls.start_call(viewer.caller, body.to_request())
+        started = await self._services.calls.start_call(viewer.caller, body.to_request())
         if started.callback_secret is None:
             return redirect(with_query(f"/calls/{started.call.id}", {"done": "call-started"}))
         return self._renderer.render_page(
@@ -116,7 +110,7 @@ class ToolPages:
     async def _find_tool(self, request: Request, viewer: Viewer) -> ToolInfo:
         viewer.caller.require_scope(Scope.CALLS)
         listed = await find_upstream(self._context, viewer, request.path_params["name"])
-        for tool in await self._context.services.insights.list_tools(viewer.caller, listed.info.name):
+        for tool in await self._services.insights.list_tools(viewer.caller, listed.info.name):
             if tool.name == request.path_params["tool"]:
                 return tool
         raise NotFound("The upstream has no tool of this name.")

@@ -14,10 +14,10 @@ from ringback.services.insights.insights import ListedUpstream
 from ringback.ui.context import UiContext
 from ringback.ui.forms.schema_reading import bound_text, is_object
 from ringback.ui.notices import find_notice
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 TOOLS_SHOWN_MAX: Final = 300
@@ -52,11 +52,7 @@ class ShownTool(NamedTuple):
     hints: Sequence[str]
 
 
-class UpstreamPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class UpstreamPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/upstreams", self.list_upstreams),
@@ -69,7 +65,7 @@ class UpstreamPages:
             "upstreams.html",
             viewer,
             title="Upstreams",
-            upstreams=await self._context.services.insights.list_upstreams(viewer.caller),
+            upstreams=await self._services.insights.list_upstreams(viewer.caller),
             done=find_notice(request),
         )
 
@@ -92,13 +88,13 @@ class UpstreamPages:
     async def _list_tools(self, viewer: Viewer, listed: ListedUpstream) -> tuple[Sequence[ToolInfo], str | None]:
         """The tools, and why there are none. An upstream that is down has a page too."""
         try:
-            return await self._context.services.insights.list_tools(viewer.caller, listed.info.name), None
+            return await self._services.insights.list_tools(viewer.caller, listed.info.name), None
         except (NotFound, SignInRequired, Unavailable) as problem:
             return (), problem.detail
 
     async def _set_intake(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        name, services = request.path_params["name"], self._context.services
+        name, services = request.path_params["name"], self._services
         decision = request.url.path.rpartition("/")[2]
         intake, done = _INTAKES[decision]
         services.operators.require_admin(viewer.caller, operation=f"ui_{decision}_upstream", target=name)

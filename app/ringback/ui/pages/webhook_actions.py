@@ -19,13 +19,11 @@ from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import ReplayBody, RotateSecretBody
 from ringback.services.deliveries.replays import ReplayRequest
 from ringback.services.webhooks.webhook_changes import WebhookChange
-from ringback.ui.access import act_for_owner
-from ringback.ui.context import UiContext
 from ringback.ui.notices import read_number
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import read_filled_fields, validate, with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 _CHANGES: Final = {
@@ -36,11 +34,7 @@ _CHANGES: Final = {
 }
 
 
-class WebhookActions:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class WebhookActions(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         path = "/webhooks/{webhook_id}"
         return [
@@ -57,19 +51,17 @@ class WebhookActions:
 
     async def send_test(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        return await self._run_operation(request, viewer, self._context.services.webhooks.send_test, "webhook-tested")
+        return await self._run_operation(request, viewer, self._services.webhooks.send_test, "webhook-tested")
 
     async def verify_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        return await self._run_operation(
-            request, viewer, self._context.services.webhooks.verify_webhook, "webhook-verified"
-        )
+        return await self._run_operation(request, viewer, self._services.webhooks.verify_webhook, "webhook-verified")
 
     async def _change(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
         change, done = _CHANGES[request.url.path.rpartition("/")[2]]
-        caller = await self._act_for_owner(request, viewer, operation="ui_change_webhook")
-        await self._context.services.webhooks.change_webhook(caller, request.path_params["webhook_id"], change)
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], "ui_change_webhook")
+        await self._services.webhooks.change_webhook(caller, request.path_params["webhook_id"], change)
         return _show_webhook(request, done)
 
     async def show_rotation(self, request: Request, viewer: Viewer) -> Response:
@@ -84,7 +76,7 @@ class WebhookActions:
         if not hours.isdecimal() or len(hours) > 4:  # noqa: PLR2004 - the service has the limit
             raise InvalidRequest("overlap_hours: write a whole number of hours, from 0 to 168.")
         body = validate(RotateSecretBody, {"overlap_seconds": float(hours) * 3600})
-        rotated = await self._context.services.webhooks.rotate_secret(
+        rotated = await self._services.webhooks.rotate_secret(
             viewer.caller, request.path_params["webhook_id"], secret=None, overlap_seconds=body.overlap_seconds
         )
         return self._renderer.render_page(
@@ -100,16 +92,16 @@ class WebhookActions:
 
     async def show_replay(self, request: Request, viewer: Viewer) -> Response:
         """Say how many deliveries a replay would send again, before a form sends them."""
-        caller = await self._act_for_owner(request, viewer, operation="ui_count_replay")
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], "ui_count_replay")
         replay = _read_replay(request.query_params, dry_run=True)
         webhook_id = request.path_params["webhook_id"]
-        counted = await self._context.services.replays.replay_webhook(caller, webhook_id, replay)
+        counted = await self._services.replays.replay_webhook(caller, webhook_id, replay)
         return self._renderer.render_page(
             "webhook_replay.html",
             viewer,
             title="Replay deliveries",
             section="Webhooks",
-            webhook=await self._context.services.webhooks.get_webhook(caller, webhook_id),
+            webhook=await self._services.webhooks.get_webhook(caller, webhook_id),
             replay=replay,
             fields=_replay_fields(replay),
             counted=counted,
@@ -117,11 +109,11 @@ class WebhookActions:
         )
 
     async def replay_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
-        caller = await self._act_for_owner(request, viewer, operation="ui_replay_webhook")
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], "ui_replay_webhook")
         typed = {name: form.get_text(name) for name in ("since", "cursor", "dead")}
         replay = _read_replay(typed, dry_run=False)
         webhook_id = request.path_params["webhook_id"]
-        replayed = await self._context.services.replays.replay_webhook(caller, webhook_id, replay)
+        replayed = await self._services.replays.replay_webhook(caller, webhook_id, replay)
         sent = read_number(form.get_text("sent")) + replayed.replayed
         if not replayed.has_more:
             return redirect(with_query(f"/webhooks/{webhook_id}", {"done": "webhook-replayed", "sent": sent}))
@@ -131,32 +123,28 @@ class WebhookActions:
 
     async def show_removal(self, request: Request, viewer: Viewer) -> Response:
         viewer.caller.require_scope(Scope.WEBHOOKS)
-        caller = await self._act_for_owner(request, viewer, operation="ui_read_webhook")
-        webhook = await self._context.services.webhooks.get_webhook(caller, request.path_params["webhook_id"])
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], "ui_read_webhook")
+        webhook = await self._services.webhooks.get_webhook(caller, request.path_params["webhook_id"])
         return self._renderer.render_page(
             "webhook_removal.html", viewer, title="Remove the webhook", section="Webhooks", webhook=webhook
         )
 
     async def remove_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        caller = await self._act_for_owner(request, viewer, operation="ui_remove_webhook")
-        await self._context.services.webhooks.remove_webhook(caller, request.path_params["webhook_id"])
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], "ui_remove_webhook")
+        await self._services.webhooks.remove_webhook(caller, request.path_params["webhook_id"])
         return redirect(with_query("/webhooks", {"done": "webhook-removed"}))
 
     async def _run_operation(
         self, request: Request, viewer: Viewer, operation: Callable[[Caller, str], Awaitable[object]], done: str
     ) -> Response:
-        caller = await self._act_for_owner(request, viewer, operation=f"ui_{operation.__name__}")
+        caller = await self._act_for_owner(viewer, request.path_params["webhook_id"], f"ui_{operation.__name__}")
         await operation(caller, request.path_params["webhook_id"])
         return _show_webhook(request, done)
 
-    async def _act_for_owner(self, request: Request, viewer: Viewer, *, operation: str) -> Caller:
-        webhook_id = request.path_params["webhook_id"]
-        return await act_for_owner(self._context.services.operators, viewer, webhook_id, operation=operation)
-
     async def _get_own_webhook(self, request: Request, viewer: Viewer) -> Webhook:
         viewer.caller.require_scope(Scope.WEBHOOKS)
-        return await self._context.services.webhooks.get_webhook(viewer.caller, request.path_params["webhook_id"])
+        return await self._services.webhooks.get_webhook(viewer.caller, request.path_params["webhook_id"])
 
 
 def _show_webhook(request: Request, done: str) -> Response:

@@ -15,21 +15,16 @@ from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import DeliveryCondition, Webhook
 from ringback.schemas.webhook_requests import ChangeWebhookBody
-from ringback.ui.context import UiContext
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import validate, with_query
 from ringback.ui.redirects import redirect
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 Fields = Mapping[str, Sequence[str]]
 
 
-class WebhookFormPages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
-        self._context = context
-        self._renderer = renderer
-
+class WebhookFormPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         path = "/webhooks/{webhook_id}/edit"
         return [pages.page(path, self.show_form), pages.action(path, self.change_webhook)]
@@ -47,14 +42,14 @@ class WebhookFormPages:
             body = _read_changes(typed, shown)
             if body:
                 change = validate(ChangeWebhookBody, body).to_change()
-                await self._context.services.webhooks.change_webhook(viewer.caller, webhook.id, change)
+                await self._services.webhooks.change_webhook(viewer.caller, webhook.id, change)
         except (InvalidRequest, QuotaExceeded, Unavailable) as problem:
             return self._render(viewer, webhook, typed, shown=shown, problem=problem)
         return redirect(with_query(f"/webhooks/{webhook.id}", {"done": "webhook-changed"}))
 
     async def _read_own_webhook(self, request: Request, viewer: Viewer) -> Webhook:
         viewer.caller.require_scope(Scope.WEBHOOKS)
-        webhook = await self._context.services.webhooks.get_webhook(viewer.caller, request.path_params["webhook_id"])
+        webhook = await self._services.webhooks.get_webhook(viewer.caller, request.path_params["webhook_id"])
         if not may_edit(viewer, webhook):
             raise Forbidden("The client of a subscription changes it, with events/subscribe.")
         return webhook

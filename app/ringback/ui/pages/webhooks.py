@@ -1,6 +1,6 @@
 """The webhooks: the list, the page of one webhook, and the form that registers one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,14 +22,12 @@ from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX
-from ringback.ui.access import act_for_owner, shows_owner, view_rows
-from ringback.ui.context import UiContext
-from ringback.ui.forms.form_keys import FormKeys
+from ringback.ui.forms.form_keys import make_form_key, read_form_key
 from ringback.ui.notices import find_notice
+from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.webhook_form import may_edit
 from ringback.ui.query_parameters import read_query, validate, with_query
-from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -38,23 +36,10 @@ _USED_FORM: Final = (
     "This form has registered a webhook already, with other values. Nothing was registered now; press the button again to "
     "register another."
 )
-_TEXT_FIELDS: Final = (
-    "url",
-    "description",
-    "client_session_id",
-    "correlation_id",
-    "upstream",
-    "tool",
-    "call_id",
-)
+_TEXT_FIELDS: Final = ("url", "description", "client_session_id", "correlation_id", "upstream", "tool", "call_id")
 
 
-class WebhookPages:
-    def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
-        self._context = context
-        self._renderer = renderer
-        self._keys = FormKeys(random_bytes)
-
+class WebhookPages(PageHandlers):
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/webhooks", self.list_webhooks),
@@ -64,15 +49,14 @@ class WebhookPages:
         ]
 
     async def list_webhooks(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
         query = read_query(request, WebhookListQuery)
-        caller = view_rows(services.operators, viewer, request, operation="ui_list_webhooks")
+        caller = self._view_rows(viewer, request, "ui_list_webhooks")
         position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-        webhooks = await services.webhooks.list_webhooks(
+        webhooks = await self._services.webhooks.list_webhooks(
             caller, query.health, state=query.state, position=position, limit=PAGE_SIZE
         )
         following = encode_next_cursor(CursorList.WEBHOOKS, webhooks)
-        path = f"{self._renderer.find_path(viewer)}/webhooks"
+        path = self._find_path(viewer, "/webhooks")
         filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
             "webhooks.html",
@@ -87,17 +71,17 @@ class WebhookPages:
             done=find_notice(request),
             **describe_webhooks(
                 webhooks,
-                await services.deliveries.count_undelivered(caller, webhooks),
+                await self._services.deliveries.count_undelivered(caller, webhooks),
                 query,
                 reader=viewer.caller.principal,
-                shows_owner=shows_owner(self._context, viewer),
+                shows_owner=self._shows_owner(viewer),
             ),
         )
 
     async def show_webhook(self, request: Request, viewer: Viewer) -> Response:
-        services = self._context.services
+        services = self._services
         webhook_id = request.path_params["webhook_id"]
-        caller = await act_for_owner(services.operators, viewer, webhook_id, operation="ui_read_webhook")
+        caller = await self._act_for_owner(viewer, webhook_id, "ui_read_webhook")
         webhook = await services.webhooks.get_webhook(caller, webhook_id)
         recent = await services.deliveries.list_deliveries(
             caller, DeliveryFilter(webhook_id=webhook.id), position=None, limit=RECENT_DELIVERIES
@@ -109,7 +93,7 @@ class WebhookPages:
             viewer,
             title=webhook.name or webhook.id,
             section="Webhooks",
-            shows_owner=shows_owner(self._context, viewer),
+            shows_owner=self._shows_owner(viewer),
             webhook=webhook,
             hears=describe_webhook(webhook, reader=viewer.caller.principal),
             challenged=await services.webhooks.read_challenge(caller, webhook),
@@ -129,20 +113,20 @@ class WebhookPages:
         viewer.caller.require_scope(Scope.WEBHOOKS)
         typed = {name: [request.query_params.get(name, "")[:300]] for name in _TEXT_FIELDS}
         typed["events"] = sorted(DEFAULT_EVENTS)
-        return self._render_form(viewer, typed, idempotency_key=self._keys.new_key())
+        return self._render_form(viewer, typed, idempotency_key=make_form_key())
 
     async def register_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
         """The response shows the secret, once, so it is no redirect. Sent again, the form finds the same webhook."""
         del request
-        key = self._keys.read_key(form)
+        key = read_form_key(form)
         try:
             body = validate(RegisterWebhookBody, _read_body(form))
-            registered = await self._context.services.registrations.register_webhook(
+            registered = await self._services.registrations.register_webhook(
                 viewer.caller, body.to_registration(), idempotency_key=key
             )
         except IdempotencyConflict:  # the browser's way back shows the form with the key that was used
             used = IdempotencyConflict(_USED_FORM)
-            return self._render_form(viewer, form.fields, idempotency_key=self._keys.new_key(), problem=used)
+            return self._render_form(viewer, form.fields, idempotency_key=make_form_key(), problem=used)
         except (InvalidRequest, QuotaExceeded, Unavailable) as problem:
             return self._render_form(viewer, form.fields, idempotency_key=key, problem=problem)
         return self._renderer.render_page(

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from ringback.cli.durable_listener import callback_dispatcher as dispatcher_module
-from ringback.cli.durable_listener.callback_dispatcher import (
-    CallbackDispatcher,
-    compute_pause,
-)
+from ringback.cli.durable_listener.callback_dispatcher import CallbackDispatcher, compute_pause
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
 from ringback.cli.durable_listener.inbox import Inbox, NewCallback, open_inbox
 from tests.support.clock import FakeClock

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from ringback.cli.server_checks.cases import Chapter, expect
-from ringback.cli.server_checks.message_stream import Json
 from ringback.cli.server_checks.polling import pollable, polled_backlog, polled_event
 from ringback.cli.server_checks.rules import list_missing_members, parse_time
 from ringback.cli.server_checks.subject import ABSENT, ServerUnderTest
@@ -13,11 +12,7 @@ _SOURCE: Final = "Events (SEP-3415), Occurrences"
 
 
 async def _member(server: ServerUnderTest, name: str) -> list[Any]:
-    return [each.get(name, ABSENT) for each in await _list_occurrences(server)]
-
-
-async def _list_occurrences(server: ServerUnderTest) -> list[Json]:
-    return (await server.require(polled_event)).occurrences
+    return [each.get(name, ABSENT) for each in (await server.require(polled_event)).occurrences]
 
 
 @CHAPTER.must("occurrence-event-id", "`eventId` is a non-empty string", f"{_SOURCE}: each occurrence has an id")

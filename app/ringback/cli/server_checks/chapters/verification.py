@@ -6,13 +6,7 @@ from typing import Final
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.arguments import make_reordered_arguments
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
-from ringback.cli.server_checks.delivering import (
-    MARKER,
-    UNCHALLENGED,
-    delivered,
-    failed_challenge,
-    refused_challenge,
-)
+from ringback.cli.server_checks.delivering import MARKER, UNCHALLENGED, delivered, failed_challenge, refused_challenge
 from ringback.cli.server_checks.rules import LAST_ERRORS, require_error
 from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, other_url, subscription

@@ -6,8 +6,7 @@
     legacy_tasks     tasks of 2025-11-25
     streams          resumable streams of legacy sessions
     rounds           modern calls without a task: a response, or questions and another round
-    connection       one connection: negotiation, requests, and rejoined sessions
-    command          the process of a server that is a command
+    connection       one connection: the process of a command, negotiation, requests, and rejoined sessions
     questions        questions that a legacy server asks on the connection
     http_transport   confines an HTTP failure to its request
     matching_events  leaves out responses to other requests from its event stream

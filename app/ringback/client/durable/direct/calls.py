@@ -112,9 +112,10 @@ class DirectCalls:
             case TaskPosition() as position:
                 await self._run_for_user(call, lambda connection: tasks.cancel_task(connection, call, position))
             case LegacyTaskPosition() as position:
-                await self._use_task_session(
+                cancelling = self._run_in_task_session(
                     call, position, lambda connection: legacy_tasks.cancel_legacy_task(connection, call, position)
                 )
+                await _translate(cancelling)
             case StreamedPosition() as position:
                 await self._run_for_user(
                     call,
@@ -268,9 +269,6 @@ class DirectCalls:
     async def _run_for_user(self, call: LocalCall, work: _Work, *, rejoined: LegacySessionId | None = None) -> None:
         """Like `_run`, with errors for the user."""
         await _translate(self._run(call, work, rejoined=rejoined))
-
-    async def _use_task_session(self, call: LocalCall, position: LegacyTaskPosition, work: _Work) -> None:
-        await _translate(self._run_in_task_session(call, position, work))
 
 
 def _get_seconds_left(call: LocalCall) -> float | None:

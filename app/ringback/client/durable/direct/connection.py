@@ -11,13 +11,13 @@ import anyio
 import httpx2
 import mcp_types
 from mcp import ClientSession, MCPError
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from pydantic import ValidationError
 
 from ringback import __version__
-from ringback.client.durable.direct.command import CommandNotStarted, running_command
 from ringback.client.durable.direct.http_transport import ConfiningTransport
 from ringback.client.durable.direct.questions import make_elicitation_callback
 from ringback.client.durable.direct.server import McpCommand, McpServer
@@ -67,8 +67,6 @@ async def use_connection(
                 outcome.append(await work(make_connection()))
             except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
                 problem = error
-    except CommandNotStarted as failure:
-        raise RequestNotSent(str(failure)) from failure
     except ExceptionGroup as group:
         _raise_if_cancelled()
         if problem is None and not outcome:
@@ -93,7 +91,7 @@ async def _open_connection(
     async with AsyncExitStack() as stack:
         if isinstance(server, McpCommand):
             transport = confining = None
-            streams: Any = await stack.enter_async_context(running_command(server))
+            streams: Any = await _start_command(server, stack)
         else:
             confining = _make_transport(server)
             transport = LegacySessionTransport(confining, rejoined=None if rejoined is None else rejoined.session_id)
@@ -109,6 +107,16 @@ async def _open_connection(
             session,
             lambda: DirectConnection(session, dispatcher, transport, confining, answers_input=answer is not None),
         )
+
+
+async def _start_command(server: McpCommand, stack: AsyncExitStack) -> Any:
+    """Start the command, and return the streams of its messages. What it writes to stderr goes to ours."""
+    env = None if server.env is None else dict(server.env)
+    parameters = StdioServerParameters(command=server.command, args=list(server.args), env=env, cwd=server.cwd)
+    try:
+        return await stack.enter_async_context(stdio_client(parameters))
+    except (OSError, ValueError) as error:
+        raise RequestNotSent(f"The command {server.command!r} cannot be started: {error}.") from error
 
 
 def _make_transport(server: McpServer) -> ConfiningTransport:

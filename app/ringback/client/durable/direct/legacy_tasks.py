@@ -13,7 +13,6 @@ from ringback.client.durable.direct.completions import (
     make_progress_callback,
 )
 from ringback.client.durable.direct.connection import DirectConnection
-from ringback.client.durable.direct.requests import make_tool_call_params
 from ringback.client.durable.direct.tasks import report_status_message
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import LegacyTaskPosition
@@ -46,7 +45,7 @@ _QUERY: Final[CallOptions] = {"cancel_on_abandon": False}
 async def start_legacy_task(connection: DirectConnection, call: LocalCall) -> None:
     """Raises `RequestNotSent`. The server is asked to keep the task as long as the state keeps the call."""
     ttl_seconds = max(0.0, call.record.expires_at - call.clock.now())
-    params = {**make_tool_call_params(call), "task": {"ttl": round(ttl_seconds * 1000)}}
+    params = {**call.record.request.make_tool_call_params(), "task": {"ttl": round(ttl_seconds * 1000)}}
     connection.keep_session(keep=True)
     try:
         result = await connection.send_request("tools/call", params, on_progress=make_progress_callback(call))

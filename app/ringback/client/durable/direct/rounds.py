@@ -19,7 +19,6 @@ from ringback.client.durable.direct.completions import (
     make_progress_callback,
 )
 from ringback.client.durable.direct.connection import DirectConnection
-from ringback.client.durable.direct.requests import make_tool_call_params
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, RoundPosition, TaskPosition
 from ringback.client.models import InputRequest
@@ -55,15 +54,12 @@ async def run_rounds(
 
 
 async def _run_round(
-    connection: DirectConnection,
-    call: LocalCall,
-    tool: Mapping[str, Any] | None,
-    capabilities: Mapping[str, Any],
+    connection: DirectConnection, call: LocalCall, tool: Mapping[str, Any] | None, capabilities: Mapping[str, Any]
 ) -> RoundPosition | None:
     """The position from which the next round begins without input; None if there is none, or if another process runs it."""
     record = call.record
     previous = record.position if isinstance(record.position, RoundPosition) else None
-    params = make_tool_call_params(call)
+    params = record.request.make_tool_call_params()
     if previous is not None:
         params |= {"requestState": previous.request_state} if previous.request_state is not None else {}
         params |= {"inputResponses": dict(record.input_responses)} if record.input_responses else {}

@@ -11,7 +11,6 @@ from ringback.client.durable.direct.completions import (
     make_progress_callback,
 )
 from ringback.client.durable.direct.connection import DirectConnection
-from ringback.client.durable.direct.requests import make_tool_call_params
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import StreamedPosition
 from ringback.protocol.errors import (
@@ -81,7 +80,7 @@ async def _send_call(connection: DirectConnection, call: LocalCall, has_position
     try:
         result = await connection.send_resumable_request(
             "tools/call",
-            make_tool_call_params(call),
+            call.record.request.make_tool_call_params(),
             on_progress=make_progress_callback(call),
             on_position=on_position,
         )

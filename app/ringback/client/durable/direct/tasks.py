@@ -68,10 +68,7 @@ async def cancel_task(connection: DirectConnection, call: LocalCall, position: T
 
 
 async def answer_task(
-    connection: DirectConnection,
-    call: LocalCall,
-    position: TaskPosition,
-    responses: Mapping[str, Mapping[str, Any]],
+    connection: DirectConnection, call: LocalCall, position: TaskPosition, responses: Mapping[str, Mapping[str, Any]]
 ) -> None:
     await _send_task_request(connection, call, position, "tasks/update", {"inputResponses": dict(responses)})
     await call.save_changes(
