@@ -152,7 +152,7 @@ INSERT INTO webhooks (
     id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
     state, origin, created_at, updated_at, failures, openings
 )
-SELECT printf('wh_!watching_%09d', n), printf('other-%09d', n), 'https://crowd.example/', '["upstream.changed"]', 'watched',
+SELECT printf('wh_000000000_watching_%09d', n), printf('other-%09d', n), 'https://crowd.example/', '["upstream.changed"]', 'watched',
     iif(n % 2, 'book://crowd', NULL), 0, x'01', 'standard', 0, 'always', 0, 'active', 'api', :past, :past, 0, 0
 FROM numbers;
 
@@ -161,7 +161,7 @@ INSERT INTO webhooks (
     id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
     state, origin, created_at, updated_at, failures, openings
 )
-VALUES ('wh_!watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', 0, x'01', 'standard',
+VALUES ('wh_watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', 0, x'01', 'standard',
     0, 'always', 0, 'active', 'api', :past, :past, 0, 0);
 
 -- name: few webhooks

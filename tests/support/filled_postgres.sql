@@ -132,7 +132,7 @@ INSERT INTO webhooks (
     id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
     state, origin, created_at, updated_at, failures, openings
 )
-SELECT 'wh_!watching_' || to_char(n, 'FM000000000'), 'other-' || to_char(n, 'FM000000000'), 'https://crowd.example/',
+SELECT 'wh_000000000_watching_' || to_char(n, 'FM000000000'), 'other-' || to_char(n, 'FM000000000'), 'https://crowd.example/',
     '["upstream.changed"]', 'watched', CASE WHEN n % 2 > 0 THEN 'book://crowd' END, false, '\x01', 'standard', false, 'always',
     false, 'active', 'api', :past, :past, 0, 0
 FROM generate_series(0, :rows - 1) AS n;
@@ -142,7 +142,7 @@ INSERT INTO webhooks (
     id, principal, url, events, upstream, resource_uri, match_correlation, secrets, retries, include_result, "when", ordered,
     state, origin, created_at, updated_at, failures, openings
 )
-VALUES ('wh_!watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', false, '\x01', 'standard',
+VALUES ('wh_watching', 'alice', 'https://rare.example/', '["upstream.changed"]', 'rare', 'book://rare', false, '\x01', 'standard',
     false, 'always', false, 'active', 'api', :past, :past, 0, 0);
 
 -- name: few webhooks

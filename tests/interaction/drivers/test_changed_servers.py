@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, Handle, ServerFingerprint
+from ringback.domain.call import Call, CallStatus, Handle, ServerFingerprint
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
@@ -144,6 +144,21 @@ async def test_a_task_that_runs_during_a_reload_goes_on_at_its_server(engine: En
 async def running(engine: Engine, server: HttpServer) -> AsyncGenerator[UpstreamRegistry]:
     async with open_upstreams(make_http_config(server.url)) as upstreams, engine.running_runner(upstreams):
         yield upstreams
+
+
+async def test_a_reload_that_is_taken_back_has_ended_no_question(engine: Engine) -> None:
+    stage, other, call = TaskUpstream(), TaskUpstream(), make_call_to(engine, "confirm")
+    await engine.insert_calls(call)
+
+    async with serving_two(stage.app(), other.app()) as (right, wrong), running(engine, right) as upstreams:
+        await wait_for_input_request(engine, call)
+        upstreams.reconfigure([make_http_config(wrong.url)])
+        asked = await engine.read_call(call)
+        upstreams.reconfigure([make_http_config(right.url)])
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (asked.status, ended.outcome, other.requests) == (CallStatus.INPUT_REQUIRED, CallOutcome.RESULT, [])
 
 
 async def test_a_question_belongs_to_the_server_that_asked_it_also_after_a_reload_in_between(engine: Engine) -> None:

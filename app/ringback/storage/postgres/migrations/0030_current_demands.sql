@@ -1,4 +1,4 @@
--- oldest code: 29
+-- oldest code: 26
 -- What a current demand for events of upstreams is found by. Until they are removed, ended demands stand beside it: as many as
 -- principals demanded the same.
 DROP INDEX event_demands_of_event;
