@@ -78,7 +78,6 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "latest": [LATEST, LATEST | {"name": "none"}],
         "end_of_latest": [LATEST],
         "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
-        "owner_of_call": [{"call_id": "call_talkative"}],
         "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],
         "remove": [{"older_than": PAST, "bytes_max": 2_000}],
         "raise_retention_floor": [{"seq": 1}],

@@ -59,12 +59,13 @@ class SqlEvents(SqlRows, noun="events"):
         return await self._sql.fetch_records(name, _EVENT, limit=limit, **parameters)
 
     async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        head = await SqlEventLog(self._unit).get_head(principal)
+        log = SqlEventLog(self._unit)
+        head = await log.get_head(principal)
         until = min(head, await self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
         found, has_more = await _fetch_page(self._sql, *_after(principal, seq, where, until=until), limit=limit)
         if has_more:
             return Page(_with_uri(found, where), next_position=found[-1].seq)
-        if until >= head or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
+        if until >= head or (where.call_id is not None and not await log.has_call(principal, where.call_id)):
             return Page(_with_uri(found, where), next_position=None)
         return Page(_with_uri(found, where), next_position=until)
 
@@ -74,24 +75,13 @@ class SqlEvents(SqlRows, noun="events"):
         scan = max(LATEST_SCANNED_MAX, limit + 1)
         newest = position or EventTime(_MAX_SEQ, "", 0)
         before = {"instant": newest.milliseconds, "before_principal": newest.principal, "before_seq": newest.seq}
-        filters = {
-            "name": where.name,
-            "call_id": where.call_id,
-            "client_session_id": where.client_session_id,
-            "correlation_id": where.correlation_id,
-            "upstream": where.upstream,
-            "tool": where.tool,
-        }
-        found, has_more = await _fetch_page(self._sql, "latest", {**before, **filters, "scan": scan}, limit=limit)
+        parameters = {**before, **_encode_filter(where), "scan": scan}
+        found, has_more = await _fetch_page(self._sql, "latest", parameters, limit=limit)
         if has_more:
             last = found[-1]
             return Page(found, next_position=EventTime(epoch_milliseconds(last.created_at), last.principal, last.seq))
         end = await self._sql.fetch_one("end_of_latest", **before, scan=scan)
         return Page(found, next_position=None if end is None else _event_time(end))
-
-    async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
-        row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
-        return row is not None and row["principal"] == principal
 
     async def _scan_limit_seq(self, seq: int, where: EventFilter, *, scan: int) -> int:
         """The last place of a scan that visits this many events."""
@@ -118,13 +108,19 @@ def _after(principal: Principal, seq: int, where: EventFilter, *, until: int) ->
         "principal": principal,
         "seq": seq,
         "until": until,
+        "topic": where.topic,
+        **_encode_filter(where),
+    }
+
+
+def _encode_filter(where: EventFilter) -> dict[str, str | None]:
+    return {
         "name": where.name,
         "call_id": where.call_id,
         "client_session_id": where.client_session_id,
         "correlation_id": where.correlation_id,
         "upstream": where.upstream,
         "tool": where.tool,
-        "topic": where.topic,
     }
 
 
@@ -185,22 +181,16 @@ class SqlEventLog(SqlRows, noun="event_log"):
         name = "before" if where.call_id is None else "before_of_call"
         scan = max(ROWS_SCANNED_MAX, limit + 1)
         place = {"principal": principal, "call_id": where.call_id, "seq": seq, "scan": scan}
-        filters = {
-            "name": where.name,
-            "client_session_id": where.client_session_id,
-            "correlation_id": where.correlation_id,
-            "upstream": where.upstream,
-            "tool": where.tool,
-        }
-        found, has_more = await _fetch_page(self._sql, name, {**place, **filters}, limit=limit)
+        found, has_more = await _fetch_page(self._sql, name, {**place, **_encode_filter(where)}, limit=limit)
         if has_more:
             return Page(found, next_position=found[-1].seq)
         end = await self._sql.fetch_one(f"end_of_{name}", **place)
-        if end is None or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
+        if end is None or (where.call_id is not None and not await self.has_call(principal, where.call_id)):
             return Page(found, next_position=None)
         return Page(found, next_position=end["seq"])
 
-    async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
+    async def has_call(self, principal: Principal, call_id: CallId) -> bool:
+        """Whether the principal's log has events of this call."""
         row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
         return row is not None and row["principal"] == principal
 
