@@ -249,6 +249,7 @@ def _log_listening(settings: Settings, upstreams: Sequence[UpstreamEntry]) -> No
         extra={
             "version": __version__,
             "url": settings.base_url,
+            "listens_on": settings.listening_url,
             "auth": settings.auth,
             "database": locate_database(settings.database_url),
             "roles": ",".join(settings.roles),

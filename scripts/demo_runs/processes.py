@@ -91,6 +91,6 @@ def wait_for(happened: Callable[[], bool], what: str, *, log: Path | None = None
     ends_at = time.monotonic() + WAIT_SECONDS
     while not happened():
         if time.monotonic() > ends_at:
-            tail = log.read_text(encoding="utf-8")[-1000:] if log else ""
-            raise DemoFailed(f"Waited {WAIT_SECONDS:.0f} s for {what}. {tail}")
+            tail = "\n".join(["", *log.read_text(encoding="utf-8").splitlines()[-5:]]) if log else ""
+            raise DemoFailed(f"Waited {WAIT_SECONDS:.0f} s for {what}.{tail}")
         time.sleep(0.05)

@@ -144,7 +144,7 @@ def test_the_settings_show_no_password_of_the_database() -> None:
         ("PORT", "eighty", "valid integer"),
         ("PORT", "65536", "less than or equal to 65535"),
         ("AUTH", "maybe", "'keys' or 'off'"),
-        ("CALLBACK_PRIVATE_CIDRS", "10.0.0.1/8", "10.0.0.1/8"),
+        ("CALLBACK_PRIVATE_CIDRS", "10.0.0.1/8", "write 10.0.0.0/8"),
         ("CALLBACK_PRIVATE_CIDRS", "home", "home"),
         ("DRAIN_SECONDS", "-1", "greater than or equal to 0"),
         ("DRAIN_SECONDS", "nan", "finite"),

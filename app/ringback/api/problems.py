@@ -214,7 +214,9 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     shown = found[:VALIDATION_ERRORS_MAX]
     reasons = describe_reasons(shown, _list_request_types(request, shown[0]["loc"][0]), prefix_length=1)
     violations = [_format_validation_error(one, reason) for one, reason in zip(shown, reasons, strict=True)]
-    first = violations[0]
+    # A misspelled name is unknown, and often the right one is missing, too: only the error of the unknown one suggests it.
+    unknown = (violation for one, violation in zip(shown, violations, strict=True) if one["type"] == "extra_forbidden")
+    first = next(unknown, violations[0])
     detail = f"{first.get('pointer') or first.get('parameter')}: {first['detail']}"
     if len(found) > 1:
         detail += f" ({len(found)} errors in total, see `errors`.)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -35,6 +37,8 @@ RETRY_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=15.0)
 """The pause while the service does not respond."""
 AWAY_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded)
 """The errors of a service that restarts, or whose database does."""
+DRAFTED_VALUES_MAX: Final = 10
+"""Values of a form that are named in the command that answers it. `ringback calls show` has them all."""
 
 
 class StillAway(ClientError):
@@ -195,7 +199,20 @@ def describe_input_request(call: Call, key: str) -> str:
     message = request.params.get("message") or request.method
     if key == LOGIN_REQUEST_KEY:
         return f"{message}\nOpen in a browser: {request.params.get('url')}\nOr run here: {login_command(call.upstream)}"
-    return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} --accept '{{…}}'"
+    answer = shlex.quote(_draft_answer(request.params))
+    return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} --accept {answer}"
+
+
+def _draft_answer(params: Mapping[str, Any]) -> str:
+    """A JSON object to be filled in, with the values that the question's form requires, or with all if it requires none."""
+    match params.get("requestedSchema"):
+        case {"required": [_, *_] as required}:
+            names = [str(name) for name in required]
+        case {"properties": {**properties}}:
+            names = [str(name) for name in properties]
+        case _:
+            names = []
+    return json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False) if 0 < len(names) <= DRAFTED_VALUES_MAX else "{…}"
 
 
 def describe_outcome(call: Call) -> str:

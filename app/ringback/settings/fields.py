@@ -378,13 +378,18 @@ class Settings(BaseSettings):
 
     @property
     def base_url(self) -> str:
-        return (self.public_url or self._url_of_host(self.host)).rstrip("/")
+        return (self.public_url or self.listening_url).rstrip("/")
+
+    @property
+    def listening_url(self) -> str:
+        """The URL of the address and the port that this node listens on."""
+        return self._url_of_host(self.host)
 
     @property
     def process_url(self) -> str:
         """The URL of this node's own port, from this machine."""
         if not is_wildcard_address(self.host):
-            return self._url_of_host(self.host)
+            return self.listening_url
         return self._url_of_host("::1" if ":" in self.host else "127.0.0.1")
 
     def _url_of_host(self, host: str) -> str:

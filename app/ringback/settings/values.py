@@ -47,7 +47,14 @@ def _split_commas(value: Any) -> Any:
 
 
 def _parse_networks(value: Any) -> Any:
-    return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
+    return [_parse_network(part) for part in _split_list(value)] if isinstance(value, str) else value
+
+
+def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    network = ipaddress.ip_network(text, strict=False)
+    if network.network_address != ipaddress.ip_interface(text).ip:
+        raise ValueError(f"{text} is an address within the network {network}: write {network}")
+    return network
 
 
 def _parse_roles(value: Any) -> Any:

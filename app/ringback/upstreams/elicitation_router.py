@@ -42,7 +42,10 @@ _UNCERTAIN: Final = (
     "The question was not asked: Ringback cannot tell which of the calls in this session asks. {advice}, or let the operator "
     'of Ringback set "isolation": "call" for this server.'
 )
-_NO_INPUT_ACCEPTED: Final = "The question was not asked: the call that asks does not accept input, or has ended."
+_NO_INPUT_ACCEPTED: Final = (
+    "The question was not asked: the call that asks does not accept input, or has ended. Start the call with accepts_input if "
+    "you can answer."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,17 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     assert read_stored_call(tmp_path, call_id) == ("working", None)
 
 
+async def test_the_log_names_the_address_of_a_service_that_has_a_public_url(tmp_path: Path) -> None:
+    options = ("--upstream", "away=http://127.0.0.1:1/mcp")
+    async with spawned_service(tmp_path, *options, RINGBACK_PUBLIC_URL="https://ringback.example") as process:
+        running = ServerProcess(process)
+        listening = await running.logged("service.listening")
+        running.url = listening["listens_on"]
+
+        assert listening["url"] == "https://ringback.example"
+        assert await running.readiness() == 200
+
+
 @pytest.mark.requirement("R34")
 @pytest.mark.sqlite_only("several services may serve one PostgreSQL database")
 async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_path: Path) -> None:

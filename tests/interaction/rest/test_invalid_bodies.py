@@ -124,6 +124,14 @@ async def test_a_thousand_wrong_members_are_one_error(
     assert error["detail"].startswith("It has more than ")
 
 
+async def test_a_misspelled_name_is_named_before_the_one_that_is_therefore_missing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/resume", json={"token": "abc"})
+
+    assert problem["detail"].startswith("#/token: There is no such name. Did you mean 'resume_token'?")
+
+
 @pytest.mark.parametrize(("path", "member"), [("/v1/calls/batch", "calls"), ("/v1/events/batch", "events")])
 async def test_the_errors_of_a_batch_are_those_of_its_first_wrong_member(
     service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, member: str

@@ -258,6 +258,14 @@ def test_followed_events_are_printed_as_they_come_until_the_service_refuses(
     assert list_requests(route)[1].headers["last-event-id"] == "a"
 
 
+def test_a_refused_cursor_is_not_named_as_the_place_to_continue(run: Run, service: respx.MockRouter) -> None:
+    service.get(EVENTS).respond(422, json={"detail": "Start without one."}, content_type="application/problem+json")
+
+    ran = run("events", "--cursor", "abc")
+
+    assert (ran.exit_code, ran.stderr.splitlines()) == (2, ["Error: Start without one."])
+
+
 # -- trigger --
 
 DELIVERY = {**examples.DELIVERY, "call_id": None, "state": "pending"}

@@ -52,6 +52,19 @@ def test_an_erasure_that_goes_on_names_the_command_that_shows_it(run: Run, servi
     assert "has not ended yet" in waiting.stderr
 
 
+def test_an_erasure_that_finds_nothing_asks_to_check_the_spelling(run: Run, service: respx.MockRouter) -> None:
+    nothing = {"target": "alicia", "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+    for path in ("/v1/principals/alicia", "/v1/sessions/alicia"):
+        service.delete(path).respond(json={**administration_examples.ERASURE, **nothing})
+    service.delete("/v1/sessions/nightly").respond(json=administration_examples.ERASURE)
+
+    empty = [run("principals", "erase", "alicia", "--yes"), run("sessions", "erase", "alicia")]
+    found = run("sessions", "erase", "nightly")
+
+    assert all("Nothing of 'alicia' was found" in each.stderr for each in empty)
+    assert found.stderr == ""
+
+
 def test_a_principal_is_erased_only_with_a_confirmation(run: Run, service: respx.MockRouter) -> None:
     service.delete("/v1/principals/alice").respond(
         json={**administration_examples.ERASURE, "kind": "principal", "target": "alice"}

@@ -10,6 +10,8 @@ import pytest
 import respx
 from typer.testing import Result
 
+from ringback.cli.following import describe_input_request
+from ringback.client import Call
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
@@ -180,7 +182,27 @@ def test_a_question_of_the_tool_is_shown_once_with_the_command_that_answers_it(
     ran = run("join", CALL_ID)
 
     assert ran.stderr.count("The tool asks: Which branch?") == 1
-    assert f"ringback calls answer {CALL_ID} --key r1.1 --accept" in ran.stderr
+    assert f'ringback calls answer {CALL_ID} --key r1.1 --accept \'{{"branch": "…"}}\'' in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("properties", "required", "draft"),
+    [
+        (["value", "times"], ["value"], '\'{"value": "…"}\''),
+        (["it's"], [], '\'{"it\'"\'"\'s": "…"}\''),
+        ([str(number) for number in range(11)], [], "'{…}'"),
+        ([], [], "'{…}'"),
+    ],
+    ids=["required", "quoted", "many", "empty"],
+)
+def test_the_command_that_answers_a_question_names_the_values_that_its_form_requires(
+    properties: list[str], required: list[str], draft: str
+) -> None:
+    schema = {"properties": {name: {"type": "string"} for name in properties}, "required": required}
+    request = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": schema}}
+    asking = Call.model_validate({**examples.INPUT_REQUIRED_CALL, "input_requests": {"r1.1": request}})
+
+    assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 --accept {draft}")
 
 
 def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:

@@ -6,8 +6,11 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from ringback.domain.errors import NotFound
+from ringback.mcp_server.builtin_tools.call_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.tool_schemas import WaitForCallArguments
 from ringback.mcp_server.jsonrpc_errors import build_error_result, to_mcp_error
 from ringback.mcp_server.tool_advice import name_tools
 from ringback.upstreams.catalog.tool_catalog import upstream_unavailable
@@ -97,3 +100,20 @@ def test_json_rpc_errors_and_error_results_name_tools() -> None:
 )
 def test_a_model_is_not_advised_to_call_a_mistyped_command_again(problem: str | None, words: str) -> None:
     assert words in name_tools(upstream_unavailable("odd", problem).detail)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [
+        ({}, "call_id: Field required. Nothing was done."),
+        ({"call_id": "call_1", "zz": 1}, "The names are: call_id, wait_seconds. Nothing was done."),
+        ({"call_id": "call_1", "wait": 1}, "Did you mean 'wait_seconds'? Nothing was done."),
+    ],
+)
+def test_each_sentence_about_wrong_arguments_ends_once(arguments: dict[str, object], end: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        WaitForCallArguments.model_validate(arguments)
+
+    (block,) = build_validation_result(refused.value, WaitForCallArguments)["content"]
+
+    assert f"{end} Correct them and call the tool again." in block["text"]

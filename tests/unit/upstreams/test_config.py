@@ -199,6 +199,8 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "url": "https://a.example"}, "either a 'command'"),
         ({"type": "http", "command": "x"}, "'url' must be a text"),
         ({"command": ""}, "'command' must be a text"),
+        ({"comand": "x", "args": []}, "a 'url' (HTTP), or say which with 'type'. Is 'comand' a misspelled 'command'?"),
+        ({"timeout": 3, "URL": "https://a.example"}, "Is 'URL' a misspelled 'url'?"),
         ({"command": "x", "args": "y"}, "'args' must be a list"),
         ({"command": "x", "args": [1]}, "quote numbers"),
         ({"command": "x", "env": {"A": 1}}, "quote numbers"),

@@ -40,7 +40,7 @@ def erase_session(
 ) -> None:
     """Erase your calls with this client_session_id, and the webhooks that are registered for it."""
     erasure = options.run(lambda client: client.erase_session(client_session_id, cancel=cancel))
-    options.print_model(erasure, _print_erasure)
+    options.print_model(erasure, _print_named_erasure)
 
 
 @principals.callback()
@@ -63,7 +63,9 @@ def erase_principal(
             f"This erases all calls, results, events, webhooks and API keys of '{principal}'. Confirm it with --yes.",
             exit_code=2,
         )
-    options.print_model(options.run(lambda client: client.erase_principal(principal, cancel=cancel)), _print_erasure)
+    options.print_model(
+        options.run(lambda client: client.erase_principal(principal, cancel=cancel)), _print_named_erasure
+    )
 
 
 @client_command()
@@ -74,6 +76,13 @@ def erasure(
 ) -> None:
     """Show how far an erasure is."""
     options.print_model(options.run(lambda client: client.erasure(erasure_id)), _print_erasure)
+
+
+def _print_named_erasure(shown: Erasure) -> None:
+    """A misspelled name finds nothing, and its erasure finishes as any other."""
+    _print_erasure(shown)
+    if shown.state == "finished" and not (shown.calls or shown.deliveries or shown.events or shown.webhooks):
+        print_message(f"Nothing of '{shown.target}' was found. If you expected something, check the spelling.")
 
 
 def _print_erasure(shown: Erasure) -> None:

@@ -23,7 +23,7 @@ from ringback.cli.client_options import (
 )
 from ringback.cli.following import format_progress
 from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
-from ringback.client.problems import ClientError
+from ringback.client.problems import ClientError, InvalidRequest
 from ringback.suggestions import find_similar
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def events(
                     printed += 1
                     if printed == limit:
                         break
+        except InvalidRequest:
+            last = None  # the service refuses this cursor or filter
+            raise
         finally:
             if last is not None:
                 print_message(f"Continue: ringback events --cursor {last}")

@@ -294,7 +294,8 @@ def _has_failed(call: Call) -> bool:
 
 def build_validation_result(problem: ValidationError, model: type[BaseModel]) -> dict[str, Any]:
     """A CallToolResult, as JSON. `model` has the arguments that the tool knows."""
-    reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX, model=model)
+    reasons = "; ".join(describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX, model=model))
+    end = "" if reasons.endswith((".", "?")) else "."
     return build_error_result(
-        f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."
+        f"The arguments are invalid: {reasons}{end} Nothing was done. Correct them and call the tool again."
     )

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ringback.domain.upstreams import SkipReason
+from ringback.suggestions import find_similar
 from ringback.upstreams.config.expansion import FIELD_ERROR, SHOWN_NAME_LENGTH_MAX, make_field_error
 from ringback.upstreams.config.fields import TEXT_RULE, Text, TextMap, Texts, Url, check_headers
 from ringback.upstreams.config.models import (
@@ -90,7 +91,8 @@ def _choose_model(settings: Mapping[str, Any], where: str) -> "type[_StdioEntry 
             raise EntryRefused(where, f"'type' must be one of {', '.join(_TRANSPORT_NAMES)}.")
         return _StdioEntry if _TRANSPORT_NAMES[declared] is UpstreamTransport.STDIO else _HttpEntry
     if ("command" in settings) == ("url" in settings):
-        raise EntryRefused(where, "give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'.")
+        hint = "" if "url" in settings else _suggest_transport_key(settings)
+        raise EntryRefused(where, f"give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'.{hint}")
     if "url" in settings and _is_retired_url(settings["url"]):
         raise EntryRefused(
             where,
@@ -99,6 +101,12 @@ def _choose_model(settings: Mapping[str, Any], where: str) -> "type[_StdioEntry 
             SkipReason.RETIRED_TRANSPORT,
         )
     return _StdioEntry if "command" in settings else _HttpEntry
+
+
+def _suggest_transport_key(settings: Mapping[str, Any]) -> str:
+    """Asks about a key that is perhaps misspelled. A key of another host is none of these, and is ignored."""
+    suggested = ((key[:SHOWN_NAME_LENGTH_MAX], find_similar(key, ("command", "url"))) for key in settings)
+    return next((f" Is '{key}' a misspelled '{meant}'?" for key, meant in suggested if meant), "")
 
 
 def _format_first_error(error: ValidationError) -> tuple[str, SkipReason]:
