@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from fastapi.telemetry import TelemetryConfig
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
@@ -75,6 +76,9 @@ _EXPOSED_HEADERS: Final = (
     *("mcp-protocol-version", "mcp-session-id", "www-authenticate", REQUEST_ID_HEADER),
 )
 
+_NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""FastAPI exports spans, metrics and errors of its own if the process has providers of OpenTelemetry. Its spans have the path
+and the query, which may contain a token; those of the service are in `http_spans`."""
 _SUMMARY: Final = "Start a tool call, disconnect, and get a callback when it ends."
 _DESCRIPTION: Final = (
     "A callback service for MCP: start a tool call on any MCP server, disconnect, and get a signed webhook when it ends. "
@@ -248,6 +252,7 @@ def _create_empty_app() -> _RingbackApi:
         docs_url=None,  # both pages would load scripts from a content delivery network
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
         webhooks=openapi_webhooks.router,
         generate_unique_id_function=_operation_id,
     )

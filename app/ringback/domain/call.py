@@ -27,6 +27,7 @@ from ringback.domain.call_outcome import CallCompletion, CallError, CallOutcome,
 from ringback.domain.clock import seconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.domain.record_copies import make_copier
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id. Every callback repeats both, so they stay small."""
@@ -228,6 +229,10 @@ class Call:
         return ended_at is not None and attended_until is not None and ended_at <= attended_until
 
 
+copy_call: Final = make_copier(Call)
+"""The call with other values of the fields that are named."""
+
+
 def call_resource_uri(call: Call) -> str:
     """The URI under which MCP clients read the call and its result."""
     return f"{CALL_RESOURCE_URI_PREFIX}{call.id}"
@@ -247,7 +252,7 @@ def advance_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
     if status in FINAL_CALL_STATUSES:
         raise IllegalTransition(f"{call.id}: {status} without an outcome")
     _check_status(call, status)
-    return replace(call, status=status, updated_at=now)
+    return copy_call(call, status=status, updated_at=now)
 
 
 def enter_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
@@ -255,7 +260,7 @@ def enter_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
     if phase is CallPhase.ENDED:
         raise IllegalTransition(f"{call.id}: {phase} without an outcome")
     _check_phase(call, phase)
-    return replace(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
+    return copy_call(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
 
 
 def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, result_retention_seconds: float) -> Call:
@@ -263,7 +268,7 @@ def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, r
     status = STATUS_BY_OUTCOME[completion.outcome]
     _check_status(call, status)
     _check_phase(call, CallPhase.ENDED)
-    return replace(
+    return copy_call(
         call,
         status=status,
         phase=CallPhase.ENDED,
@@ -323,7 +328,7 @@ def is_lease_current(call: Call, *, now: datetime) -> bool:
 
 def without_dispatch(call: Call) -> Call:
     """The call as it was before its dispatch: its request was not sent, or the upstream refused it unread."""
-    return call if call.dispatched_at is None else replace(call, dispatched_at=None, runs=call.runs - 1)
+    return call if call.dispatched_at is None else copy_call(call, dispatched_at=None, runs=call.runs - 1)
 
 
 def has_no_upstream_state(call: Call) -> bool:

@@ -1,8 +1,8 @@
 """The limits on what a peer sends and holds, and for how long."""
 
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Final
+from enum import IntEnum, auto
+from typing import Final, assert_never
 
 from ringback.domain.client_address import Network, identify_peer, is_trusted, parse_address
 
@@ -12,8 +12,11 @@ CONNECTIONS_MIN: Final = 16
 """With fewer, the service could not answer health checks during an attack."""
 
 
-class ConnectionPhase(Enum):
-    """What a connection waits for from its peer. While a request is served, the connection is in no phase."""
+class ConnectionPhase(IntEnum):
+    """What a connection waits for from its peer. While a request is served, the connection is in no phase.
+
+    A number, because each request looks phases up in dictionaries, and the hash of any other enum is a function in Python.
+    """
 
     HEADERS = auto()
     BODY = auto()
@@ -52,12 +55,17 @@ class HttpLimits:
     """Peers with many clients behind them. `peer_connections_max` applies to the requests of each client instead."""
 
     def phase_seconds(self, phase: ConnectionPhase) -> float:
-        return {
-            ConnectionPhase.HEADERS: self.headers_seconds,
-            ConnectionPhase.BODY: self.body_seconds,
-            ConnectionPhase.REST_OF_BODY: self.rest_of_body_seconds,
-            ConnectionPhase.NEXT_REQUEST: self.keep_alive_seconds,
-        }[phase]
+        match phase:
+            case ConnectionPhase.HEADERS:
+                return self.headers_seconds
+            case ConnectionPhase.BODY:
+                return self.body_seconds
+            case ConnectionPhase.REST_OF_BODY:
+                return self.rest_of_body_seconds
+            case ConnectionPhase.NEXT_REQUEST:
+                return self.keep_alive_seconds
+            case _:
+                assert_never(phase)
 
     def peer_key(self, host: str) -> str | None:
         """The key that counts this address's connections; None for a trusted proxy."""

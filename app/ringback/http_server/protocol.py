@@ -33,7 +33,7 @@ from ringback.http_server.error_responses import (
 )
 from ringback.http_server.flow_control import CountingTransport, StoppableFlowControl
 from ringback.http_server.framing import framing_header_lines, is_unambiguous
-from ringback.http_server.limits import ConnectionPhase, HttpLimits
+from ringback.http_server.limits import ConnectionPhase
 from ringback.services.limits.unread_responses import IS_CONNECTED
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
@@ -59,6 +59,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.peer: str | None = None
         self._connection_limiter = connections
+        self._limits = connections.limits
         self._phase: ConnectionPhase | None = None
         self._active_request: RequestResponseCycle | None = None
         """The request whose application runs or ran last."""
@@ -76,10 +77,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """What the parser holds of an incomplete element."""
         self._url_bytes = self._headers_bytes = self._headers = 0
         self._body_bytes = self._body_bytes_at_phase_start = 0
-
-    @property
-    def _limits(self) -> HttpLimits:
-        return self._connection_limiter.limits
 
     # -- the connection ----------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ only for such an upstream: a call that ends on an idle upstream costs no query o
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from ringback.domain.call import Call, CallPhase
+from ringback.domain.call import Call, CallPhase, copy_call
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
@@ -194,7 +194,7 @@ class CallLeasing:
             self._give_back(reservation, keep=0)
             return None
         dispatches = may_dispatch and self._can_send_at_once(call)
-        leased = replace(
+        leased = copy_call(
             call,
             phase=CallPhase.RUNNING,
             lease_owner=self._config.owner,

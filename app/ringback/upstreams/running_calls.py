@@ -1,10 +1,9 @@
 """The calls that run on one connection, with their deadlines, and the requests of clients that are forwarded on it."""
 
+import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import anyio
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
@@ -25,7 +24,8 @@ class RunningCalls:
         self._clock = clock
         self._calls: set[RunningCall] = set()
         self._request_deadlines: dict[object, float] = {}
-        self._ended = anyio.Event()
+        self._ended = asyncio.Event()
+        """Set when one has ended since the last look of `wait_ended`."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -49,7 +49,7 @@ class RunningCalls:
             yield running
         finally:
             self._calls.remove(running)
-            self._note_end()
+            self._ended.set()
 
     @contextmanager
     def track_request(self, timeout_seconds: float) -> Generator[None]:
@@ -60,13 +60,10 @@ class RunningCalls:
             yield
         finally:
             del self._request_deadlines[key]
-            self._note_end()
-
-    def _note_end(self) -> None:
-        self._ended.set()
-        self._ended = anyio.Event()
+            self._ended.set()
 
     async def wait_ended(self) -> None:
         """Wait until no call runs and no forwarded request waits for its response."""
         while self._calls or self._request_deadlines:
+            self._ended.clear()
             await self._ended.wait()
