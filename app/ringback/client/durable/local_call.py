@@ -156,16 +156,19 @@ class LocalCall:
         """Write the changes if the request was not sent since the record was last read here, and the lease is free."""
         expected = self.record.position
         is_changed = False
+        written: CallRecord | None = None
 
         def change(record: CallRecord) -> CallRecord:
-            nonlocal is_changed
-            changed = _changed(record, changes)
+            nonlocal is_changed, written
             # A state that repeats a write whose response was lost says of the second one that the record was changed.
-            is_own_write = "position" in changes and record.lease_holder == self._holder and changed == record
+            is_own_write = written is not None and record == written
             is_changed = record.completion is None and (
                 is_own_write or (record.position == expected and is_free(record))
             )
-            return changed if is_changed else record
+            if not is_changed:
+                return record
+            written = _changed(record, changes)
+            return written
 
         async with self._writing:
             await self._update(change)
