@@ -1,5 +1,6 @@
 """Stored catalogs of upstreams, and subscriptions to their changes."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.change_subscriptions import (
+    RESOURCE_URI_LENGTH_MAX,
     ChangeSubject,
     ChangeSubscription,
     find_change_topic,
@@ -18,7 +20,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Principal
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
 from ringback.domain.webhook import Webhook, WebhookState
 from tests.support.builders import make_identity_erasure
@@ -202,6 +204,19 @@ async def test_a_demand_of_a_poller_is_a_change_subscription_until_its_end(store
     assert await store.read(lambda tx: tx.event_demands.list_current(now=clock.now())) == []
     clock.advance(5)
     assert await list_change_subscriptions(store, clock) == []
+
+
+async def test_the_longest_uri_of_the_longest_name_is_watched(store: Store, clock: FakeClock) -> None:
+    """PostgreSQL refuses long entries of an index. Letters at random are not compressed."""
+    letters = random.Random(7)
+    uri = "".join(chr(letters.randrange(0x21, 0x7F)) for _ in range(RESOURCE_URI_LENGTH_MAX))
+    principal = Principal("".join(chr(letters.randrange(0x20000, 0x2A000)) for _ in range(PRINCIPAL_LENGTH_MAX)))
+    upstream = "u" * 24
+    await register_webhook(store, replace(SUBSCRIBED_EVENTS, principal=principal, upstream=upstream, resource_uri=uri))
+
+    watched = await store.read(lambda tx: tx.change_subscriptions.list_watched_resources(upstream, now=clock.now()))
+
+    assert list(watched) == [make_subscription(principal, uri, upstream)]
 
 
 DEMANDED = "book://demanded"
