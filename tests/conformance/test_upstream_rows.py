@@ -220,6 +220,8 @@ async def test_the_longest_uri_of_the_longest_name_is_watched(store: Store, cloc
 
 
 DEMANDED = "book://demanded"
+UNPRINTABLE = "book://\u200d\x01"
+"""MCP clients may name it in events/subscribe, and each upstream in a notification."""
 
 
 def make_change_demand(principal: Principal, uri: str | None) -> EventDemand:
@@ -245,6 +247,7 @@ async def watch_resources(store: Store) -> None:
         replace(book, resource_uri="book://off", state=WebhookState.DISABLED),
         replace(book, resource_uri="book://soon", expires_at=soon),
         replace(book, upstream="time"),
+        replace(book, resource_uri=UNPRINTABLE),
     )
     for demand in (
         make_change_demand(BOB, DEMANDED),
@@ -262,7 +265,18 @@ def make_subscription(principal: Principal, uri: str | None, upstream: str = "gi
 async def test_one_subscription_is_found_as_it_is_among_all(store: Store, clock: FakeClock, *, later: bool) -> None:
     await watch_resources(store)
     clock.advance(5 * later)
-    uris = [None, "book://1", "book://2", "book://3", "book://off", "book://soon", DEMANDED, "book://none", "x" * 9000]
+    uris = [
+        None,
+        "book://1",
+        "book://2",
+        "book://3",
+        "book://off",
+        "book://soon",
+        DEMANDED,
+        UNPRINTABLE,
+        "book://none",
+        "x" * 9000,
+    ]
     wanted = [
         make_subscription(principal, uri, upstream)
         for principal in (ALICE, BOB, Principal("carol"), Principal("dave"))
@@ -287,6 +301,7 @@ async def test_the_subscriptions_to_some_subjects_are_those_among_all(
     await watch_resources(store)
     clock.advance(5 * later)
     subjects = {ChangeSubject("git", uri) for uri in (None, "book://1", "book://off", "book://soon", DEMANDED)}
+    subjects.add(ChangeSubject("git", UNPRINTABLE))
     unwatched = {ChangeSubject("git", uri) for uri in ("book://\0", "book://\ud800", "x" * 9000)}
 
     found = await store.read(lambda tx: tx.change_subscriptions.list_of_subjects(subjects | unwatched, now=clock.now()))
