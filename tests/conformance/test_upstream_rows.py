@@ -1,5 +1,6 @@
 """Stored catalogs of upstreams, and subscriptions to their changes."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.change_subscriptions import (
+    RESOURCE_URI_LENGTH_MAX,
     ChangeSubject,
     ChangeSubscription,
     find_change_topic,
@@ -18,7 +20,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Principal
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
 from ringback.domain.webhook import Webhook, WebhookState
 from tests.support.builders import make_identity_erasure
@@ -204,7 +206,22 @@ async def test_a_demand_of_a_poller_is_a_change_subscription_until_its_end(store
     assert await list_change_subscriptions(store, clock) == []
 
 
+async def test_the_longest_uri_of_the_longest_name_is_watched(store: Store, clock: FakeClock) -> None:
+    """PostgreSQL refuses long entries of an index. Letters at random are not compressed."""
+    letters = random.Random(7)
+    uri = "".join(chr(letters.randrange(0x21, 0x7F)) for _ in range(RESOURCE_URI_LENGTH_MAX))
+    principal = Principal("".join(chr(letters.randrange(0x20000, 0x2A000)) for _ in range(PRINCIPAL_LENGTH_MAX)))
+    upstream = "u" * 24
+    await register_webhook(store, replace(SUBSCRIBED_EVENTS, principal=principal, upstream=upstream, resource_uri=uri))
+
+    watched = await store.read(lambda tx: tx.change_subscriptions.list_watched_resources(upstream, now=clock.now()))
+
+    assert list(watched) == [make_subscription(principal, uri, upstream)]
+
+
 DEMANDED = "book://demanded"
+UNPRINTABLE = "book://\u200d\x01"
+"""MCP clients may name it in events/subscribe, and each upstream in a notification."""
 
 
 def make_change_demand(principal: Principal, uri: str | None) -> EventDemand:
@@ -230,6 +247,7 @@ async def watch_resources(store: Store) -> None:
         replace(book, resource_uri="book://off", state=WebhookState.DISABLED),
         replace(book, resource_uri="book://soon", expires_at=soon),
         replace(book, upstream="time"),
+        replace(book, resource_uri=UNPRINTABLE),
     )
     for demand in (
         make_change_demand(BOB, DEMANDED),
@@ -247,7 +265,18 @@ def make_subscription(principal: Principal, uri: str | None, upstream: str = "gi
 async def test_one_subscription_is_found_as_it_is_among_all(store: Store, clock: FakeClock, *, later: bool) -> None:
     await watch_resources(store)
     clock.advance(5 * later)
-    uris = [None, "book://1", "book://2", "book://3", "book://off", "book://soon", DEMANDED, "book://none", "x" * 9000]
+    uris = [
+        None,
+        "book://1",
+        "book://2",
+        "book://3",
+        "book://off",
+        "book://soon",
+        DEMANDED,
+        UNPRINTABLE,
+        "book://none",
+        "x" * 9000,
+    ]
     wanted = [
         make_subscription(principal, uri, upstream)
         for principal in (ALICE, BOB, Principal("carol"), Principal("dave"))
@@ -272,6 +301,7 @@ async def test_the_subscriptions_to_some_subjects_are_those_among_all(
     await watch_resources(store)
     clock.advance(5 * later)
     subjects = {ChangeSubject("git", uri) for uri in (None, "book://1", "book://off", "book://soon", DEMANDED)}
+    subjects.add(ChangeSubject("git", UNPRINTABLE))
     unwatched = {ChangeSubject("git", uri) for uri in ("book://\0", "book://\ud800", "x" * 9000)}
 
     found = await store.read(lambda tx: tx.change_subscriptions.list_of_subjects(subjects | unwatched, now=clock.now()))

@@ -15,7 +15,8 @@ from ringback.protocol.mcp_events.errors import EventError
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 
 RESOURCE_URI_LENGTH_MAX: Final = 2048
-"""Characters in a resource URI of a webhook: the limit of a callback URL."""
+"""Characters in a resource URI of a webhook, and its bytes in UTF-8: the limit of a callback URL. PostgreSQL finds the webhook
+by an index of URIs, and refuses a row whose entry there has more than 2704 bytes."""
 RESOURCE_URIS_MAX: Final = 256
 """Resources of one upstream over all webhooks. Each is one subscription at the upstream."""
 OWN_RESOURCE_URIS_MAX: Final = RESOURCE_URIS_MAX // 4
@@ -116,7 +117,10 @@ def change_name(change: UpstreamChange) -> str:
 
 
 def check_change_subscription(webhook: Webhook) -> None:
-    """Raise `InvalidRequest` if the webhook's filters exclude every `upstream.changed`, or its resource_uri has no effect."""
+    """Raise `InvalidRequest` if the webhook's filters exclude every `upstream.changed`, or its resource_uri has no effect.
+
+    The same for a resource_uri that is too long to be stored.
+    """
     if EventName.UPSTREAM_CHANGED not in webhook.events:
         if webhook.resource_uri is not None:
             raise InvalidRequest("resource_uri: only upstream.changed is about resources. Add it to events.")
@@ -128,3 +132,5 @@ def check_change_subscription(webhook: Webhook) -> None:
             "events: upstream.changed belongs to no call, so a webhook that selects calls (tool, call_id, "
             "client_session_id, match_correlation) would never receive it. Register another webhook for it."
         )
+    if len((webhook.resource_uri or "").encode()) > RESOURCE_URI_LENGTH_MAX:
+        raise InvalidRequest(f"resource_uri: it may have at most {RESOURCE_URI_LENGTH_MAX} bytes in UTF-8.")

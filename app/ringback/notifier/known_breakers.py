@@ -28,6 +28,9 @@ class KnownBreakers:
     def __init__(self) -> None:
         self._groups: dict[_Group, dict[str, CircuitBreaker]] = {}
         self._group_by_key: dict[str, _Group] = {}
+        self._groups_by_size: dict[int, dict[_Group, None]] = {}
+        """The largest is found without a look at all: they may be thousands, and a batch of deliveries replaces hundreds."""
+        self._largest_size = 0
 
     def __len__(self) -> int:
         return len(self._group_by_key)
@@ -47,9 +50,12 @@ class KnownBreakers:
             receiver = split_breaker_key(key)
             group = (None, breaker.openings > 0) if receiver is None else (receiver.principal, True)
             self._group_by_key[key] = group
-            self._groups.setdefault(group, {})[key] = breaker  # the last of its group that is dropped
+            breakers = self._groups.setdefault(group, {})
+            breakers[key] = breaker  # the last of its group that is dropped
+            self._note_size(group, before=len(breakers) - 1, after=len(breakers))
             if len(self._group_by_key) > KNOWN_BREAKERS_MAX:
-                self._remove(next(iter(max(self._groups.values(), key=len))))
+                largest = next(iter(self._groups_by_size[self._largest_size]))
+                self._remove(next(iter(self._groups[largest])))
         return before
 
     def _remove(self, key: str) -> CircuitBreaker:
@@ -57,6 +63,19 @@ class KnownBreakers:
             return CLOSED_BREAKER
         breakers = self._groups[group]
         breaker = breakers.pop(key)
+        self._note_size(group, before=len(breakers) + 1, after=len(breakers))
         if not breakers:
             del self._groups[group]
         return breaker
+
+    def _note_size(self, group: _Group, *, before: int, after: int) -> None:
+        """The sizes differ by one."""
+        if before:
+            of_before = self._groups_by_size[before]
+            del of_before[group]
+            if not of_before:
+                del self._groups_by_size[before]
+        if after:
+            self._groups_by_size.setdefault(after, {})[group] = None
+        if after > self._largest_size or self._largest_size not in self._groups_by_size:
+            self._largest_size = after

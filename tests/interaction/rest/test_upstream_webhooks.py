@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain import change_subscriptions
+from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R17")
@@ -57,7 +57,7 @@ async def test_a_webhook_that_matches_nothing_is_refused_with_a_reason(
     assert words in problem["detail"]
 
 
-@pytest.mark.parametrize("uri", ["", "x" * (change_subscriptions.RESOURCE_URI_LENGTH_MAX + 1), "file:///a\nb", 7])
+@pytest.mark.parametrize("uri", ["", "x" * (RESOURCE_URI_LENGTH_MAX + 1), "書" * 1000, "file:///a\nb", 7])
 async def test_a_resource_is_named_within_bounds(alice: httpx.AsyncClient, uri: Any) -> None:
     await registration_error(alice, resource_uri=uri)
 

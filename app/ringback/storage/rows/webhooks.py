@@ -1,5 +1,6 @@
 """Webhooks, whose secrets are sealed; the calls that name them; catch-ups, change subscriptions, breakers of origins."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +24,7 @@ from ringback.storage.rows.webhook_matching import MatchKey, build_match_keys
 from ringback.storage.rows.webhook_reader import NO_SECRETS, secrets_associated_data
 
 _WEBHOOK: Final = RECORDS.webhook
+_NEVER_STORED: Final = re.compile(r"[\0\ud800-\udfff]")
 
 READ_AT_ONCE: Final = 128
 """Candidates read between two turns of the event loop: 3 ms if none of them is cached."""
@@ -273,8 +275,7 @@ class SqlChangeSubscriptions(SqlRows, noun="change_subscriptions"):
         rows = [
             (upstream, uri or "", find_change_topic(upstream, uri))
             for upstream, uri in subjects
-            if uri is None
-            or (uri.isprintable() and len(uri) <= ARGUMENTS_BYTES_MAX)  # none that an upstream has made up
+            if uri is None or _may_be_stored(uri)
         ]
         return await self._sql.fetch_records(
             "of_subjects", RECORDS.change_subscription, subjects=json_to_column(rows), now=instant_to_column(now)
@@ -284,6 +285,11 @@ class SqlChangeSubscriptions(SqlRows, noun="change_subscriptions"):
         return await self._sql.fetch_records(
             "watched_resources", RECORDS.change_subscription, upstream=upstream, now=instant_to_column(now)
         )
+
+
+def _may_be_stored(uri: str) -> bool:
+    """False for some that only an upstream makes up: PostgreSQL takes neither U+0000 nor surrogates."""
+    return len(uri) <= ARGUMENTS_BYTES_MAX and _NEVER_STORED.search(uri) is None
 
 
 class SqlOriginBreakers(SqlRows, noun="origin_breakers"):

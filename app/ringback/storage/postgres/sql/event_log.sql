@@ -91,5 +91,6 @@ SELECT seq FROM events
 WHERE call_id = :call_id AND seq < :seq
 ORDER BY seq DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
+-- The principal of a call's events: they are all in one log.
 -- name: owner_of_call
 SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;

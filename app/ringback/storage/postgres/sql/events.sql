@@ -76,7 +76,6 @@ WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND principal || '' = 
     AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
--- The principal of a call's events: they are all in one log.
 -- The place of the last event that a scan along the call's index may visit; no row if the scan reaches the end of the log.
 -- name: end_of_call_scan
 SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan::bigint - 1;
