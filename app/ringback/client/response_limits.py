@@ -57,7 +57,8 @@ def _extend(limit: asyncio.Timeout, request: httpx.Request) -> None:
 def _allow_until_headers(request: httpx.Request) -> float:
     """The seconds for all that comes before the body. TCP, TLS and each part of a large request have a timeout each."""
     timeouts: dict[str, float] = request.extensions["timeout"]
-    sending = timeouts["write"] * (len(request.content) // PROGRESS_BYTES)
+    parts = len(request.content) // PROGRESS_BYTES
+    sending = timeouts["write"] * parts if parts else 0.0  # 0 times infinity is no number
     return timeouts["pool"] + 2 * timeouts["connect"] + sending + timeouts["read"]
 
 

@@ -54,6 +54,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         A later response with the status 200 in the session says that it does."""
         self.retry_seconds = 0.0
         """How long the upstream asks its clients to wait before they read a stream on (2025-11-25: a MUST)."""
+        self.reads_stream_on = False
+        """Whether the upstream has begun to send what came after an event, so that it knows the rejoined session."""
         self._streamed: asyncio.Event | None = None
         self.listening = asyncio.Event()
         """Set once the upstream has answered the GET for messages outside requests, or has refused it."""
@@ -104,6 +106,7 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
                 _response_lost_event(f"The upstream could not be asked how far it is ({type(error).__name__}).")
             )
         if _is_event_stream(response):
+            self.reads_stream_on = True
             stream = cast("httpx2.AsyncByteStream", response.stream)
             return httpx2.Response(
                 response.status_code,

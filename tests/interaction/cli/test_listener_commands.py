@@ -204,3 +204,8 @@ async def test_a_listener_waits_for_the_guard_of_the_earlier_one_and_says_so(tmp
 )
 async def test_a_program_that_the_shell_does_not_find_is_named(command: str, missing: str | None) -> None:
     assert await find_missing_program(command, os.environ) == missing
+
+
+async def test_a_machine_without_a_shell_can_still_listen(tmp_path: Path) -> None:
+    """Each callback says why its command cannot be started."""
+    assert await find_missing_program("true", {"PATH": str(tmp_path)}) is None

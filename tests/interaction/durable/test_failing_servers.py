@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from starlette.middleware.gzip import GZipMiddleware
 
-from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
+from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller, SQLiteRequestState
+from ringback.client.durable.journal import CallJournal
 from scripts.ports import free_port
 from tests.support.durable_calls import calling, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import (
+    App,
     ControlledUpstream,
     OverriddenResponses,
+    Receive,
+    Scope,
     Send,
     make_legacy_app,
     respond_with,
@@ -236,3 +240,45 @@ async def test_what_finds_a_call_again_is_not_lost_with_one_failed_write_of_the_
         handle = await request_call(caller, tool, accepts_input=True)
 
     assert (handle.kind, handle.rejoinable, state.has_failed) == (kind, True, True)
+
+
+class RestartingProxy:
+    """Says 404 to requests that read a stream, while it restarts."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.is_restarting = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.is_restarting and scope["method"] == "GET":
+            await send_response(send, 404, "text/plain", b"No such route.")
+        else:
+            await self._app(scope, receive, send)
+
+
+async def test_a_join_that_is_too_short_for_the_response_sees_that_the_session_is_known_again(tmp_path: Path) -> None:
+    """Else a second moment of 404, hours later, would end the call at once."""
+    upstream = LegacyUpstream()
+    proxy = RestartingProxy(upstream.app())
+    journal = CallJournal(SQLiteRequestState(tmp_path / "calls.db"))
+
+    async def read_gone_since(call_id: str) -> float | None:
+        record = await journal.read(call_id)
+        assert record is not None
+        assert record.completion is None
+        return record.session_gone_since
+
+    async with calling(proxy, tmp_path) as (_, make_caller):
+        requesting = make_caller()
+        handle = await request_call(requesting, "work")
+        await requesting.aclose()
+        joining = make_caller()
+        proxy.is_restarting = True
+        for is_restarting in (True, False):
+            proxy.is_restarting = is_restarting
+            for seconds in (0.5, 1.0, 2.0):  # a busy machine needs longer until the stream is open
+                assert await joining.join_call_tool(handle, timeout_seconds=seconds) is None
+                if (await read_gone_since(handle.id) is not None) == is_restarting:
+                    break
+
+            assert (await read_gone_since(handle.id) is not None) == is_restarting

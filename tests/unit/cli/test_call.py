@@ -142,6 +142,20 @@ def test_a_wait_ends_after_the_seconds_that_it_may_take(run: Run, service: respx
     assert f"{WORKING['id']} is working, and continues. Join it: ringback join {WORKING['id']}" in ran.stderr
 
 
+def test_a_result_that_cannot_be_read_within_the_wait_ends_it_as_one_that_may_be_repeated(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The help promises exit code 75 at the time limit, as `join` has it."""
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.post("/v1/calls").respond(202, json=started(FINISHED))
+    problem = {"type": "unavailable", "title": "Unavailable", "status": 503, "detail": "Stopping."}
+    service.get(f"/v1/calls/{FINISHED['id']}/result").respond(503, json=problem, headers=PROBLEM_JSON)
+
+    ran = run("call", "git", "git_log", "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stderr) == (75, "Error: Stopping.\n")
+
+
 @pytest.mark.parametrize(
     ("rest", "advice"),
     [

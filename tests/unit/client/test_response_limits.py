@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -117,5 +118,17 @@ async def test_a_long_poll_has_its_wait_in_addition() -> None:
     transport = respond_with(Body(send_after_wait()))
     async with RingbackClient("http://r.example", transport=transport, timeout_seconds=TIMEOUT_SECONDS) as client:
         call = await client.call("call_1", wait_seconds=30)
+
+    assert call.final
+
+
+async def test_a_client_may_wait_without_a_limit() -> None:
+    async def respond(_: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(0.01)
+        return httpx.Response(200, json=examples.FINISHED_CALL)
+
+    transport = httpx.MockTransport(respond)
+    async with RingbackClient("http://r.example", transport=transport, timeout_seconds=math.inf) as client:
+        call = await client.call("call_1")
 
     assert call.final

@@ -17,7 +17,7 @@ from ringback.cli.client_options import (
     WaitSeconds,
     client_command,
 )
-from ringback.cli.following import end_of_wait, join_advice, show_outcome
+from ringback.cli.following import end_of_wait, exit_code_of_wait, join_advice, show_outcome
 from ringback.cli.output import print_message, print_output
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import Problem
@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"[0-9.]+[a-z]*")
 """`5`, and `5s`."""
 
 
-@client_command()
+@client_command(exit_code=exit_code_of_wait)
 def call(
     context: typer.Context,
     upstream: Annotated[str, typer.Argument(metavar="UPSTREAM", help="The name of the upstream.")],

@@ -82,7 +82,9 @@ def _print_named_erasure(shown: Erasure) -> None:
     """A misspelled name finds nothing, and its erasure finishes as any other."""
     _print_erasure(shown)
     if shown.state == "finished" and not (shown.calls or shown.deliveries or shown.events or shown.webhooks):
-        print_message(f"Nothing of '{shown.target}' was found. If you expected something, check the spelling.")
+        print_message(
+            f"No calls, events or webhooks of '{shown.target}' were found. If you expected some, check the spelling."
+        )
 
 
 def _print_erasure(shown: Erasure) -> None:

@@ -26,14 +26,17 @@ async def find_missing_program(command: str, environment: Mapping[str, str]) -> 
     """The first word of the shell command, if it names nothing that the shell can run; None if that is not known."""
     if (first := _FIRST_WORD.match(command)) is None:
         return None
-    looking = await asyncio.create_subprocess_exec(
-        *("sh", "-c", 'command -v "$1"', "ringback-listen", first[1]),
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=DEVNULL,
-        env=environment,
-    )
-    return None if await looking.wait() == 0 else first[1]
+    try:
+        looking = await asyncio.create_subprocess_exec(
+            *("sh", "-c", 'command -v "$1"', "ringback-listen", first[1]),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            env=environment,
+        )
+    except OSError:  # the handler says why it cannot start the command, with each callback
+        return None
+    return first[1] if await looking.wait() > 0 else None  # below 0: a signal has ended the look
 
 
 class CommandHandler:

@@ -115,6 +115,12 @@ class LocalCall:
         self._unsaved["position"] = position
         self._has_unsaved.set()
 
+    def keep_known_session(self) -> None:
+        """Save soon that the server knows the session of the stream, if another resume has found that it does not."""
+        if self.record.session_gone_since is not None:
+            self._unsaved["session_gone_since"] = None
+            self._has_unsaved.set()
+
     @property
     def is_kept(self) -> bool:
         """Whether the target runs the call to its end, also if no process follows it."""

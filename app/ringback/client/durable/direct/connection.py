@@ -214,6 +214,11 @@ class DirectConnection:
         """How long the server asks its clients to wait before they read a stream on."""
         return 0.0 if self._transport is None else self._transport.retry_seconds
 
+    @property
+    def reads_stream_on(self) -> bool:
+        """Whether the server has begun to send the rest of a stream, so that it knows the rejoined session."""
+        return self._transport is not None and self._transport.reads_stream_on
+
     def keep_session(self, *, keep: bool) -> None:
         """Whether the server keeps the session after this connection, because a call will be rejoined in it."""
         if self._transport is not None:

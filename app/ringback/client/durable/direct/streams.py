@@ -121,6 +121,10 @@ async def resume_stream(
     try:
         async with asyncio.timeout(read_seconds):
             result = await connection.resume_stream(where, on_progress=make_progress_callback(call))
+    except asyncio.CancelledError:  # the join is over; what it has found out is saved with the end of its run
+        if connection.reads_stream_on:
+            call.keep_known_session()
+        raise
     except RequestNotSent:
         pass
     except (UpstreamError, InvalidUpstreamResponse) as failure:
