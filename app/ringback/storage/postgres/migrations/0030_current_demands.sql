@@ -9,6 +9,8 @@ CREATE INDEX event_demands_current ON event_demands (event_name, topic, polled_u
 CREATE INDEX webhook_matches_of_upstreams ON webhook_matches (event_name, fields, match_key, ends_at)
     WHERE position('/' IN event_name) > 0;
 
--- Who watches a resource of an upstream, or its lists (an empty text).
+-- Who watches a resource of an upstream, or its lists (an empty text). An entry of an index has 2,704 bytes at most, and earlier code
+-- accepted longer URIs: without the last condition, one such row would end the migration.
 CREATE INDEX webhooks_watched ON webhooks (upstream, coalesce(resource_uri, ''), principal, expires_at)
-    WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled';
+    WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+    AND octet_length(coalesce(resource_uri, '')) <= 2048;

@@ -1,5 +1,6 @@
 -- Webhooks that match change notifications of upstreams, and demands of pollers and streams for them. A demand whose URI has U+0000,
--- which jsonb refuses, is left out: one would fail the statement for all principals.
+-- which jsonb refuses, is left out: one would fail the statement for all principals. So is a webhook of earlier code with a URI of
+-- more bytes than an index may hold.
 
 -- name: all
 SELECT {change_subscription in webhooks}
@@ -19,6 +20,7 @@ ORDER BY principal, upstream, resource_uri NULLS FIRST;
 -- name: has
 SELECT 1 FROM webhooks
 WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+    AND octet_length(coalesce(resource_uri, '')) <= 2048
     AND upstream = :upstream AND coalesce(resource_uri, '') = :resource_uri AND principal = :principal
     AND (expires_at IS NULL OR expires_at > :now)
 UNION ALL
@@ -33,6 +35,7 @@ FROM json_array_elements(:subjects::json) AS wanted (row)
 CROSS JOIN LATERAL (
     SELECT principal, upstream, resource_uri FROM webhooks
     WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+        AND octet_length(coalesce(resource_uri, '')) <= 2048
         AND upstream = wanted.row ->> 0 AND coalesce(resource_uri, '') = wanted.row ->> 1
         AND (expires_at IS NULL OR expires_at > :now)
     OFFSET 0
@@ -57,6 +60,7 @@ WITH RECURSIVE uris (uri) AS (
     FROM uris CROSS JOIN LATERAL (
         SELECT coalesce(resource_uri, '') AS uri FROM webhooks
         WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+            AND octet_length(coalesce(resource_uri, '')) <= 2048
             AND upstream = :upstream AND coalesce(resource_uri, '') > uris.uri
         ORDER BY coalesce(resource_uri, '') LIMIT 1
     ) AS following
@@ -74,6 +78,7 @@ SELECT principal, upstream, resource_uri FROM (
     FROM uris CROSS JOIN LATERAL (
         SELECT principal FROM webhooks
         WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+            AND octet_length(coalesce(resource_uri, '')) <= 2048
             AND upstream = :upstream AND coalesce(resource_uri, '') = uris.uri AND (expires_at IS NULL OR expires_at > :now)
         ORDER BY principal LIMIT 1
     ) AS first
@@ -82,6 +87,7 @@ SELECT principal, upstream, resource_uri FROM (
     FROM uris CROSS JOIN LATERAL (
         SELECT principal FROM webhooks
         WHERE position('"upstream.changed"' IN events) > 0 AND upstream IS NOT NULL AND state <> 'disabled'
+            AND octet_length(coalesce(resource_uri, '')) <= 2048
             AND upstream = :upstream AND coalesce(resource_uri, '') = uris.uri AND (expires_at IS NULL OR expires_at > :now)
         ORDER BY principal DESC LIMIT 1
     ) AS last
