@@ -15,6 +15,7 @@ from ringback.domain.call import MRTR_DRIVER, Handle
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import ALL_SCOPES
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
 from ringback.services.insights import readiness
@@ -203,4 +204,24 @@ async def test_a_session_that_a_node_cannot_read_is_not_ended_for_its_client(sit
         assert "lacks a key" in refused.text
         assert (await http.delete(url, headers=session.headers)).status_code == 503
         assert (await http.post(url, headers=unknown, json=ping)).status_code == 404
+        assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200
+
+
+async def test_a_session_that_belongs_to_another_key_is_unknown_also_while_a_key_of_other_nodes_is_missing(
+    site: Site,
+) -> None:
+    """This node can read it, so no other node knows more about it, and a request that is sent again gets no further."""
+    without = await site.cluster.start_node()
+    await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    own = await site.cluster.create_key("alice")
+    _, limited = await without.ringback.app.services.api_keys.create_key(
+        "alice", name="limited", scopes=ALL_SCOPES, upstreams=frozenset({"stage"})
+    )
+    ping: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+    async with (
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+        legacy_session(http, f"{without.url}/mcp/stage", key=own) as session,
+    ):
+        headers = {**session.headers, "authorization": f"Bearer {limited}"}
+        assert (await http.delete(session.url, headers=headers)).status_code == 404
         assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200
