@@ -246,10 +246,11 @@ class LegacySubscriptions:
         notifications, stored = get_session_notifications(self._gateway, context), set(params.uris)
         for uri in notifications.stored_uris - stored:
             notifications.stop_publisher(_publisher_key(uri))
+        notifications.stored_uris &= stored
         for uri in stored - notifications.stored_uris:
-            if notifications.has_capacity_for(_publisher_key(uri)):
+            if notifications.has_capacity_for(_publisher_key(uri)):  # else the next sync tries it again
                 self._start_publisher(context, uri, notifications)
-        notifications.stored_uris = stored
+                notifications.stored_uris.add(uri)
         return {}
 
     def _start_publisher(self, context: RequestContext, uri: str, notifications: SessionNotifications) -> Acceptance:

@@ -117,12 +117,12 @@ class McpSessions:
             return None
 
         async def find(tx: Transaction) -> McpSession | None:
-            session = await _find_own_session(tx, caller, session_id, endpoint)
+            session = await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())
             if session is None and await _is_left_to_others(tx, caller, session_id, endpoint):
                 raise Unavailable(
                     "This node lacks a key of other nodes, and one of them knows your session. Send the request again."
                 )
-            return session
+            return _keep_own_session(session, caller, endpoint)
 
         return await self._store.read(find)
 
@@ -138,7 +138,8 @@ class McpSessions:
         """Store a changed state. `change` has no effects: it may run again. A session that has ended stays ended."""
 
         async def update(tx: Transaction) -> None:
-            if (session := await _find_own_session(tx, caller, session_id, endpoint)) is None:
+            stored = await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())
+            if (session := _keep_own_session(stored, caller, endpoint)) is None:
                 return
             state = change(session.state)
             _require_size(state, "The session's subscriptions are")
@@ -213,8 +214,7 @@ def without_subscription(state: SessionState, uri: str) -> SessionState:
     return replace(state, subscriptions=tuple(each for each in state.subscriptions if each != uri))
 
 
-async def _find_own_session(tx: Transaction, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
-    session = await tx.mcp_sessions.get(McpSessionId(session_id), now=tx.now())
+def _keep_own_session(session: McpSession | None, caller: Caller, endpoint: str) -> McpSession | None:
     if session is None or (session.principal, session.upstreams) != (caller.principal, caller.upstreams):
         return None
     return session if session.endpoint == endpoint else None

@@ -15,6 +15,7 @@ from ringback.domain.call import MRTR_DRIVER, Handle
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import ALL_SCOPES
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
 from ringback.services.insights import readiness
@@ -28,7 +29,7 @@ from tests.support.clock import FakeClock
 from tests.support.engine import Engine, ScriptedUpstreams, wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import legacy_session
-from tests.support.nodes import SECRET_KEYS
+from tests.support.nodes import SECRET_KEYS, Node
 from tests.support.postgres_databases import empty_database
 
 pytestmark = pytest.mark.requirement("R34")
@@ -204,3 +205,45 @@ async def test_a_session_that_a_node_cannot_read_is_not_ended_for_its_client(sit
         assert (await http.delete(url, headers=session.headers)).status_code == 503
         assert (await http.post(url, headers=unknown, json=ping)).status_code == 404
         assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200
+
+
+async def test_a_session_that_belongs_to_another_key_is_unknown_also_while_a_key_of_other_nodes_is_missing(
+    site: Site,
+) -> None:
+    """This node can read it, so no other node knows more about it, and a request that is sent again gets no further."""
+    without = await site.cluster.start_node()
+    await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    own = await site.cluster.create_key("alice")
+    _, limited = await without.ringback.app.services.api_keys.create_key(
+        "alice", name="limited", scopes=ALL_SCOPES, upstreams=frozenset({"stage"})
+    )
+    ping: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "ping", "params": {}}
+    async with (
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+        legacy_session(http, f"{without.url}/mcp/stage", key=own) as session,
+    ):
+        headers = {**session.headers, "authorization": f"Bearer {limited}"}
+        assert (await http.delete(session.url, headers=headers)).status_code == 404
+        assert (await http.post(session.url, headers=session.headers, json=ping)).status_code == 200
+
+
+async def test_headers_that_other_nodes_can_read_are_changed_there_and_no_owner_is_told_to_rotate_the_secret(
+    site: Site,
+) -> None:
+    """A new secret would have removed the headers, which the nodes with the key send."""
+    without = await site.cluster.start_node()
+    having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    key = await site.cluster.create_key("alice")
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS, headers={"authorization": f"Bearer {key}"}) as http:
+
+        async def put(node: Node, value: str) -> httpx.Response:
+            body = {"url": site.phone.url, "headers": {"X-Key": value}}
+            return await http.put(f"{node.url}/v1/webhooks/by-name/reports", json=body)
+
+        webhook_id = (await put(having, "old")).json()["id"]
+        changes: list[dict[str, Any]] = [{"headers": {"X-Key": "new"}}, {"url": "http://127.0.0.1:9/other"}]
+        refused = [await http.patch(f"{without.url}/v1/webhooks/{webhook_id}", json=change) for change in changes]
+        refused.append(await put(without, "new"))
+        assert [(each.status_code, "Retry-After" in each.headers) for each in refused] == [(503, True)] * 3
+        assert "rotate" not in refused[0].text
+        assert (await put(having, "new")).status_code == 200

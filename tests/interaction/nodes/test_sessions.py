@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,10 @@ from ringback.domain.call import Call
 from ringback.domain.errors import QuotaExceeded, RingbackError, StoreUnavailable, Unavailable
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
-from ringback.mcp_server import resumed_calls
+from ringback.mcp_server import resumed_calls, session_notifications
 from ringback.mcp_server.elicitation import ELICITATION_TIMEOUT_SECONDS
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.subscriptions import LegacySubscriptions, SyncSubscriptionsParams
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.new_calls import StartedCall
@@ -310,3 +312,31 @@ async def test_a_subscription_that_is_made_at_one_node_reports_on_the_stream_of_
             changed = await stream.read_message("notifications/resources/updated")
 
     assert changed["params"]["uri"] == NOTE_URI
+
+
+async def test_a_subscription_that_found_no_place_at_a_node_is_followed_there_once_it_has_one(
+    tmp_path: Path, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_notifications, "PRINCIPAL_PUBLISHERS_MAX", 2)  # one of each session is for lists
+    notes, synced = ResourceUpstream(), asyncio.Event()
+    sync_subscriptions = LegacySubscriptions.sync_subscriptions
+
+    async def sync_and_note(
+        self: LegacySubscriptions, context: RequestContext, params: SyncSubscriptionsParams
+    ) -> Mapping[str, Any]:
+        result = await sync_subscriptions(self, context, params)
+        if params.uris:
+            synced.set()
+        return result
+
+    monkeypatch.setattr(LegacySubscriptions, "sync_subscriptions", sync_and_note)
+    async with serving(notes.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        first, second = await cluster.start_node(), await cluster.start_node()
+        async with open_session(http, cluster, first, "/mcp/stage") as session:
+            async with open_session(http, cluster, first, "/mcp/stage"):
+                await at(second, session).request("resources/subscribe", {"uri": NOTE_URI})
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await synced.wait()
+                assert len(notes.subscribed) == 1
+            async with session.open_event_stream():
+                await notes.wait_until(lambda: len(notes.subscribed) == 2)

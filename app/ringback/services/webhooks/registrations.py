@@ -175,7 +175,8 @@ class WebhookRegistrations:
                 inserted = await self._insert_webhook(tx, caller, wanted, registration.cursor)
                 return RegisteredWebhook(webhook=inserted, secret=built.generated_secret), None
             headers = existing.headers if registration.headers is None else registration.headers
-            require_headers_for_origin(
+            await require_headers_for_origin(
+                tx,
                 existing,
                 wanted.url,
                 are_given=registration.headers is not None,

@@ -5,7 +5,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ringback.domain.change_subscriptions import check_change_subscription, find_reached_limit
-from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
+from ringback.domain.errors import (
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+    UnknownUpstream,
+    WebhookNotActive,
+)
 from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator, WebhookId, is_webhook_id
 from ringback.domain.ports import Transaction
@@ -84,19 +91,24 @@ def require_effective_outcomes(webhook: Webhook) -> None:
         raise InvalidRequest("outcomes: only call.finished has an outcome. Add it to events, or leave outcomes out.")
 
 
-def require_headers_for_origin(
-    webhook: Webhook, url: str, *, are_given: bool, policy: TargetPolicy, replaces_secret: bool = False
+async def require_headers_for_origin(
+    tx: Transaction, webhook: Webhook, url: str, *, are_given: bool, policy: TargetPolicy, replaces_secret: bool = False
 ) -> None:
     """Raise `InvalidRequest` if stored headers would be sent to another origin, or if new ones could not be stored.
 
     Responses show names only, so a stolen API key must not get the values by changing the URL. Headers are sealed with the
     secrets: while these cannot be read, they stay as they are, in case that their key comes back, unless a new secret
-    replaces all of it.
+    replaces all of it. Raises `Unavailable` while other nodes may read them: a new secret would remove the headers there too.
     """
     targets = TargetCache(policy)
     is_elsewhere = targets.get_origin(url) != targets.get_origin(webhook.url)
     if webhook.has_unreadable_secrets:
         if (are_given or is_elsewhere) and not replaces_secret:
+            if await tx.sealing_keys.lacks_any():
+                raise Unavailable(
+                    "This node lacks a key of other nodes, and one of them may know the webhook's headers. Send the request "
+                    "again."
+                )
             raise InvalidRequest(
                 "headers: the key that sealed the webhook's secret and headers is missing here, so the headers, and the origin "
                 f"of the URL, cannot be changed. Rotate the secret first: POST /v1/webhooks/{webhook.id}/rotate-secret. Then "

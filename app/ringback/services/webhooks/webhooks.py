@@ -179,7 +179,7 @@ class Webhooks:
             if previous.is_subscription:
                 require_change_of_subscription(change)
             url, has_headers = change.url or previous.url, change.headers is not None
-            require_headers_for_origin(previous, url, are_given=has_headers, policy=self._guard.policy)
+            await require_headers_for_origin(tx, previous, url, are_given=has_headers, policy=self._guard.policy)
             updated = apply_change(previous, change, now=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
