@@ -23,6 +23,7 @@
     legacy_elicitation   the questions of a tool in a legacy session
     url_elicitation      pages that a user has to open before a legacy upstream takes the call
     task_polling         poll interval and lost tasks, for both task drivers
+    created_task         a cancellation that comes before the id of the task, for both, too
 
 To add a driver, write one file with a class that has `run_call` and `cancel_call` and a name for its handles, and add it to
 `selection`. A handle is JSON of at most `HANDLE_BYTES_MAX` bytes. It names its driver, so a call with a handle always goes on

@@ -45,6 +45,7 @@ from ringback.runner.drivers.completions import (
     make_progress_callback,
     result_to_completion,
 )
+from ringback.runner.drivers.created_task import CreatedTask
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations, withdraw_login_request
 from ringback.runner.drivers.plain import make_tool_call_params
@@ -69,6 +70,7 @@ def runs_as_task(session: CallSessionPort, tool: str) -> bool:
 class LegacyTaskDriver:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
+        self._created = CreatedTask(clock)
 
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
         on_progress = make_progress_callback(context)  # held until the end: its session has only a weak reference
@@ -88,7 +90,7 @@ class LegacyTaskDriver:
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
         """Without a task, abandoning the request cancels it. A task is cancelled if the upstream's response says so."""
-        if (handle := _get_handle(call)) is None:
+        if (handle := _get_handle(call) or await self._created.wait_for_handle()) is None:
             return CANCELLED_COMPLETION
         task_id = handle.data["task_id"]
         try:
@@ -103,6 +105,17 @@ class LegacyTaskDriver:
         self, session: CallSessionPort, context: CallContext, on_progress: ProgressFnT
     ) -> CallCompletion | Handle:
         """The saved handle, or the completion of a call that became no task."""
+        with self._created.expect_response():
+            started = await self._request_task(session, context, on_progress)
+            if isinstance(started, CallCompletion):
+                return started
+            self._created.handle = started
+        await context.save_handle(started)
+        return started
+
+    async def _request_task(
+        self, session: CallSessionPort, context: CallContext, on_progress: ProgressFnT
+    ) -> CallCompletion | Handle:
         remaining = (context.call.deadline_at - self._clock.now()).total_seconds()
         task = {"ttl": round((max(0.0, remaining) + TASK_TTL_MARGIN_SECONDS) * 1000)}
         try:
@@ -116,9 +129,7 @@ class LegacyTaskDriver:
             return failure_to_completion(failure)
         if task_id is None:
             return result_to_completion(result)
-        handle = make_legacy_task_handle(task_id, session.legacy_session.session_id)
-        await context.save_handle(handle)
-        return handle
+        return make_legacy_task_handle(task_id, session.legacy_session.session_id)
 
     async def _follow_task(
         self,

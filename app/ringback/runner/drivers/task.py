@@ -31,6 +31,7 @@ from ringback.protocol.tasks import (
     parse_task,
 )
 from ringback.runner.drivers.completions import error_to_completion, failure_to_completion, result_to_completion
+from ringback.runner.drivers.created_task import CreatedTask
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
 from ringback.runner.drivers.task_polling import TaskPoller
@@ -45,34 +46,30 @@ SUBSCRIBED_POLL_SECONDS: Final = 30.0
 class TaskDriver:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
+        self._created = CreatedTask(clock)
 
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
-        task_id = _get_task_id(context.call)
-        if task_id is None:
-            result = await call_tool_in_rounds(
-                session, context, client_capabilities=task_client_capabilities(context.call)
-            )
-            if not isinstance(result, dict):
-                return result
-            try:
-                task_id = find_created_task_id(result)
-            except InvalidUpstreamResponse as failure:
-                return failure_to_completion(failure)
-            if task_id is None:
-                return result_to_completion(result)
-            await context.save_handle(Handle(driver=TASK_DRIVER, data={"task_id": task_id}))
+        handle = _get_handle(context.call)
+        if handle is None:
+            with self._created.expect_response():
+                started = await _start_call(session, context)
+                if not isinstance(started, Handle):
+                    return started
+                self._created.handle = handle = started
+            await context.save_handle(handle)
             # These answered the rounds before the task; the task has keys of its own.
             await context.mark_answers_sent(context.call.input_responses)
+        task_id: str = handle.data["task_id"]
         return await _TaskExecution(session, context, task_id, clock=self._clock).run_until_completion()
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
         """Without a task, abandoning the request cancels it. A task reports itself how it ended."""
-        task_id = _get_task_id(call)
-        if task_id is None:
+        handle = _get_handle(call) or await self._created.wait_for_handle()
+        if handle is None:
             return CANCELLED_COMPLETION
         try:
             await session.send_request(
-                "tasks/cancel", {"taskId": task_id}, client_capabilities=task_client_capabilities(call)
+                "tasks/cancel", {"taskId": handle.data["task_id"]}, client_capabilities=task_client_capabilities(call)
             )
         except UpstreamError:
             return None  # the task is gone, or tasks/cancel is not supported: the next poll shows which
@@ -83,8 +80,20 @@ def task_client_capabilities(call: Call) -> Mapping[str, Any]:
     return {**get_client_capabilities(call), "extensions": {TASKS_EXTENSION: {}}}
 
 
-def _get_task_id(call: Call) -> str | None:
-    return call.handle.data["task_id"] if call.handle is not None and call.handle.driver == TASK_DRIVER else None
+def _get_handle(call: Call) -> Handle | None:
+    return call.handle if call.handle is not None and call.handle.driver == TASK_DRIVER else None
+
+
+async def _start_call(session: CallSessionPort, context: CallContext) -> Handle | CallCompletion | ParkedCall:
+    """The handle of the call's task, or what the call came to without one."""
+    result = await call_tool_in_rounds(session, context, client_capabilities=task_client_capabilities(context.call))
+    if not isinstance(result, dict):
+        return result
+    try:
+        task_id = find_created_task_id(result)
+    except InvalidUpstreamResponse as failure:
+        return failure_to_completion(failure)
+    return result_to_completion(result) if task_id is None else Handle(driver=TASK_DRIVER, data={"task_id": task_id})
 
 
 class _TaskExecution:
