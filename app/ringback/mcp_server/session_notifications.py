@@ -34,7 +34,8 @@ Publisher = Callable[[], Coroutine[Any, Any, None]]
 SESSION_PUBLISHERS_MAX: Final = SUBSCRIPTIONS_MAX
 """Tasks and subscriptions of one session. Each takes 15 KB (measured, as resident memory)."""
 PRINCIPAL_PUBLISHERS_MAX: Final = 10_000
-"""Those of all sessions of a principal in this process. Each of a call also reads it once a minute (`change_publisher`)."""
+"""Those of all sessions of a principal in this process. A publisher of a call also reads the call once a minute
+(`change_publisher`)."""
 PROGRESS_TOKEN_LENGTH_MAX: Final = 256
 """Characters of a progress token that a publisher keeps. With a longer one, a task sends no progress after its creation."""
 

@@ -221,7 +221,7 @@ class LegacySubscriptions:
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
                 f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions, or your sessions together have "
-                f"{PRINCIPAL_PUBLISHERS_MAX}. Unsubscribe from some resources.",
+                f"{PRINCIPAL_PUBLISHERS_MAX}. Unsubscribe from some resources, or end sessions.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted = self._start_publisher(context, uri, notifications)

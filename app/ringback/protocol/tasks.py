@@ -232,7 +232,7 @@ def _get_object(container: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _require_same_task(named: Mapping[str, Any], task_id: str) -> None:
     """A server that mixes tasks up must not end this one with another's result. One that names no task means this one."""
-    if named.get("taskId", task_id) != task_id:
+    if (named_id := named.get("taskId")) is not None and named_id != task_id:
         raise InvalidUpstreamResponse(_OTHER_TASK)
 
 

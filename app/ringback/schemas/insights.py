@@ -64,7 +64,7 @@ class LatencyView(ResponseBody):
 
 
 Latency = Annotated[LatencyView, BeforeValidator(LatencyView.from_histogram)]
-"""Of a histogram."""
+"""A view that is made of a histogram."""
 
 
 class HourView(ResponseBody):

@@ -72,6 +72,12 @@ async def test_an_upstream_may_return_a_result_instead_of_a_task() -> None:
     assert (completion.outcome, context.saved_handles) == (CallOutcome.RESULT, [])
 
 
+async def test_a_task_whose_id_is_null_is_the_one_that_was_asked_for() -> None:
+    completion, _, session = await run(FOLLOWED_CALL, {"taskId": None, **DONE})
+
+    assert (completion.outcome, len(session.requests)) == (CallOutcome.RESULT, 1)
+
+
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     "unclear",
