@@ -124,7 +124,7 @@ async def test_a_long_poll_has_its_wait_in_addition() -> None:
 
 async def test_a_client_may_wait_without_a_limit() -> None:
     async def respond(_: httpx.Request) -> httpx.Response:
-        for _ in range(3):
+        for _turn in range(3):
             await asyncio.sleep(0)  # a response that comes in the same turn meets no timer
         return httpx.Response(200, json=examples.FINISHED_CALL)
 
