@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from ringback.client.durable import CallNotStarted, DurableCaller, McpTarget, SQLiteRequestState
+from ringback.client.durable import CallHandle, CallNotStarted, DurableCaller, McpTarget, SQLiteRequestState
 from ringback.client.durable.clock import SystemDurableClock
 from ringback.client.durable.local_call import LEASE_SECONDS
 from tests.support.legacy_upstream import LegacyUpstream
@@ -62,11 +63,15 @@ async def server(away: AwayProcess) -> AsyncGenerator[HttpServer]:
         yield server
 
 
-@pytest.mark.parametrize("tool", ["work", "long"], ids=["stream", "task"])
-async def test_a_process_that_was_away_until_its_lease_ended_leaves_the_call_to_the_process_that_has_it_now(
-    server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path, tool: str
-) -> None:
-    clock, state = MovableClock(), SQLiteRequestState(tmp_path / "calls.db")
+@asynccontextmanager
+async def sleeping_past_its_lease(
+    server: HttpServer, away: AwayProcess, folder: Path, *, tool: str
+) -> AsyncGenerator[tuple[DurableCaller, asyncio.Task[CallHandle], DurableCaller]]:
+    """A caller whose request waits in a process that is away, the request, and another caller with the same state.
+
+    The lease of the request has ended.
+    """
+    clock, state = MovableClock(), SQLiteRequestState(folder / "calls.db")
     async with (
         DurableCaller(McpTarget(server.url, headers=AWAY), state=state, clock=clock) as sleeping,
         DurableCaller(server.url, state=state, clock=clock) as other,
@@ -76,6 +81,14 @@ async def test_a_process_that_was_away_until_its_lease_ended_leaves_the_call_to_
         )
         await away.has_begun.wait()
         clock.ahead_seconds = LEASE_SECONDS + 1
+        yield sleeping, requesting, other
+
+
+@pytest.mark.parametrize("tool", ["work", "long"], ids=["stream", "task"])
+async def test_a_process_that_was_away_until_its_lease_ended_leaves_the_call_to_the_process_that_has_it_now(
+    server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path, tool: str
+) -> None:
+    async with sleeping_past_its_lease(server, away, tmp_path, tool=tool) as (sleeping, requesting, other):
         handle = await other.request_call_tool(tool, idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
         away.is_back.set()
 
@@ -90,16 +103,7 @@ async def test_a_process_that_was_away_until_its_lease_ended_leaves_the_call_to_
 async def test_a_start_that_fails_after_its_lease_ended_does_not_end_the_call_of_the_process_that_has_it_now(
     server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path
 ) -> None:
-    clock, state = MovableClock(), SQLiteRequestState(tmp_path / "calls.db")
-    async with (
-        DurableCaller(McpTarget(server.url, headers=AWAY), state=state, clock=clock) as sleeping,
-        DurableCaller(server.url, state=state, clock=clock) as other,
-    ):
-        requesting = asyncio.create_task(
-            sleeping.request_call_tool("long", idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
-        )
-        await away.has_begun.wait()
-        clock.ahead_seconds = LEASE_SECONDS + 1
+    async with sleeping_past_its_lease(server, away, tmp_path, tool="long") as (_, requesting, other):
         handle = await other.request_call_tool("long", idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
         away.is_refused = True
         away.is_back.set()
@@ -115,16 +119,7 @@ async def test_a_process_that_was_away_sends_nothing_after_another_one_has_said_
     server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path, tool: str
 ) -> None:
     """The other one's user requests the call again, with another key: the tool would run twice."""
-    clock, state = MovableClock(), SQLiteRequestState(tmp_path / "calls.db")
-    async with (
-        DurableCaller(McpTarget(server.url, headers=AWAY), state=state, clock=clock) as sleeping,
-        DurableCaller(server.url, state=state, clock=clock) as other,
-    ):
-        requesting = asyncio.create_task(
-            sleeping.request_call_tool(tool, idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
-        )
-        await away.has_begun.wait()
-        clock.ahead_seconds = LEASE_SECONDS + 1
+    async with sleeping_past_its_lease(server, away, tmp_path, tool=tool) as (_, requesting, other):
         (found,) = await other.list_calls()
         with pytest.raises(CallNotStarted, match="has not run"):
             await other.join_call_tool(found.handle)

@@ -109,19 +109,24 @@ async def test_content_of_a_lost_key_hides_nothing_else(tmp_path: Path) -> None:
             await store.read(lambda tx: tx.call_completions.get_result(lost.id))
 
 
-async def test_a_call_whose_arguments_cannot_be_read_is_never_sent(tmp_path: Path) -> None:
-    call, upstreams = make_private_call(), ScriptedUpstreams()
-    async with store_with(tmp_path, "a", seals_content=True) as store:
+async def run_without_its_key(folder: Path, call: Call) -> tuple[Call, ScriptedUpstreams]:
+    """The ended call, which a service without the key of its arguments found in the store, and its upstreams."""
+    upstreams = ScriptedUpstreams()
+    async with store_with(folder, "a", seals_content=True) as store:
         await store.write(lambda tx: tx.calls.insert(call))
-    async with store_with(tmp_path, "b", seals_content=True) as store:
+    async with store_with(folder, "b", seals_content=True) as store:
         engine = Engine(store, SystemClock())
-
         async with engine.running_runner(upstreams):
             (ended,) = await engine.wait_until_final(call)
+    return ended, upstreams
 
-        assert ended.outcome is CallOutcome.REJECTED
-        assert "sealed with a key" in (ended.error or {})["message"]
-        assert upstreams.called == []
+
+async def test_a_call_whose_arguments_cannot_be_read_is_never_sent(tmp_path: Path) -> None:
+    ended, upstreams = await run_without_its_key(tmp_path, make_private_call())
+
+    assert ended.outcome is CallOutcome.REJECTED
+    assert "sealed with a key" in (ended.error or {})["message"]
+    assert upstreams.called == []
 
 
 async def test_an_answered_call_whose_arguments_cannot_be_read_is_not_sent_without_them(tmp_path: Path) -> None:
@@ -132,15 +137,8 @@ async def test_an_answered_call_whose_arguments_cannot_be_read_is_not_sent_witho
         dispatched_at=SystemClock().now(),
         runs=1,
     )
-    upstreams = ScriptedUpstreams()
-    async with store_with(tmp_path, "a", seals_content=True) as store:
-        await store.write(lambda tx: tx.calls.insert(answered))
-    async with store_with(tmp_path, "b", seals_content=True) as store:
-        engine = Engine(store, SystemClock())
+    ended, upstreams = await run_without_its_key(tmp_path, answered)
 
-        async with engine.running_runner(upstreams):
-            (ended,) = await engine.wait_until_final(answered)
-
-        assert ended.outcome is CallOutcome.UNKNOWN
-        assert "sealed with a key" in (ended.error or {})["message"]
-        assert upstreams.called == []
+    assert ended.outcome is CallOutcome.UNKNOWN
+    assert "sealed with a key" in (ended.error or {})["message"]
+    assert upstreams.called == []

@@ -1,6 +1,6 @@
 """The task that a tools/call in flight may create, for a cancellation that comes before its id.
 
-If the request were abandoned at once, a task that the upstream has just created would run on, and nobody would know its id.
+If the request were abandoned at once, a task that the upstream has just created would run on, and no process would know its id.
 """
 
 import asyncio

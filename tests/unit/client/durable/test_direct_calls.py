@@ -83,6 +83,15 @@ POSITION = StreamedPosition(session_id="s", protocol_version="2025-11-25", reque
 GONE = SessionGone("The upstream no longer knows the session.")
 
 
+def replace_connection(monkeypatch: pytest.MonkeyPatch, connection: Any) -> None:
+    """Let each call use this connection."""
+
+    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
+        return await work(connection)
+
+    monkeypatch.setattr(calls, "use_connection", use_connection)
+
+
 async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_on_gets_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -91,11 +100,7 @@ async def test_a_server_that_asks_for_a_longer_pause_before_its_stream_is_read_o
     connection = SimpleNamespace(retry_seconds=45.0, resume_stream=AsyncMock(side_effect=results))
     clock = RecordingClock()
     call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
-
-    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
-        return await work(connection)
-
-    monkeypatch.setattr(calls, "use_connection", use_connection)
+    replace_connection(monkeypatch, connection)
     await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
 
     assert call.record.completion == DONE
@@ -107,11 +112,7 @@ async def resume_with(monkeypatch: pytest.MonkeyPatch, *results: Any) -> tuple[C
     connection = SimpleNamespace(retry_seconds=0.0, resume_stream=AsyncMock(side_effect=results))
     clock = AdvancingClock()
     call, _ = await open_calls(RECORD.model_copy(update={"position": POSITION, "lease_holder": None}), clock=clock)
-
-    async def use_connection(_: Any, work: Any, **__: Any) -> Any:
-        return await work(connection)
-
-    monkeypatch.setattr(calls, "use_connection", use_connection)
+    replace_connection(monkeypatch, connection)
     began_at = clock.now()
     await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
     assert connection.resume_stream.await_count == len(results)
