@@ -178,7 +178,7 @@ class History:
     wide_tokens: list[str] = field(default_factory=list[str])
     """Resume tokens that opened what they must not."""
     crowds: list[str] = field(default_factory=list[str])
-    """Calls at an upstream beyond the capacity of their node."""
+    """Calls at an upstream beyond the capacity of their node, and principals that left others no place there."""
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
     actions: list[ObservedAction] = field(default_factory=list[ObservedAction])

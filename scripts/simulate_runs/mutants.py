@@ -27,6 +27,7 @@ from ringback.notifier.batcher import Batcher
 from ringback.notifier.call_ends import CompletionRequest, LeasedCompletion
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.runner.leased_call import LeasedCall
+from ringback.runner.permits import Permits
 from ringback.runner.runner import Runner
 from ringback.services.calls import resume
 from ringback.services.calls.call_starts import CallStarter
@@ -306,6 +307,13 @@ def _lease_beyond_capacity() -> Sequence[Patch]:
     return [(NodeSessions, "get_capacity", get_more)]
 
 
+def _leave_no_place_to_others() -> Sequence[Patch]:
+    def count_all(self: Permits, upstream: str) -> int:
+        return self._get_capacity().get(upstream, 0)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a mutant
+
+    return [(Permits, "count_each", count_all)]
+
+
 MUTANTS: Final = (
     Mutant("unfenced end", "an end is recorded without its lease token", _unfence_completions),
     Mutant("unfenced dispatch", "a call is dispatched without a look at its lease", _unfence_dispatch),
@@ -327,6 +335,7 @@ MUTANTS: Final = (
     Mutant("no retry", "the first failed attempt is the last", _forget_retries),
     Mutant("no order", "an ordered webhook gets several deliveries at once", _ignore_order),
     Mutant("no capacity", "a runner leases one call more than its upstream takes", _lease_beyond_capacity),
+    Mutant("no place left", "one principal may have all places of an upstream", _leave_no_place_to_others),
     *MUTANTS_OF_ACTIONS,
     *MUTANTS_OF_LOGS,
 )

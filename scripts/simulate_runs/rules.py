@@ -42,7 +42,7 @@ class Rule(StrEnum):
     QUOTAS = "quotas"
     """A principal had more open calls than its quota allows, or its counted bytes are not those of its rows."""
     CONCURRENCY = "concurrency"
-    """A node had more calls at an upstream at once than its capacity."""
+    """A node had more calls at an upstream at once than its capacity, or one principal had all of its places."""
     WIDE_TOKENS = "wide_tokens"
     """A resume token opened more than its one call for its one principal."""
     CROSSED_CONTROLS = "crossed_controls"

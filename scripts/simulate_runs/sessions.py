@@ -60,6 +60,7 @@ class NodeSessions:
         self._capacity = dict.fromkeys(self._upstreams, capacity)
         self._history = history
         self._open_calls: Counter[str] = Counter()
+        self._calls_of_principals: Counter[tuple[str, Principal]] = Counter()
         self._node = node
         self._loop = loop
         self.open_count = 0
@@ -81,6 +82,7 @@ class NodeSessions:
                 yield session
         finally:
             self._open_calls[call.upstream] -= 1
+            self._calls_of_principals[call.upstream, call.principal] -= 1
 
     def _enter(self, call: Call) -> None:
         """Count a call that has begun at its upstream, also while it still waits for the connection."""
@@ -90,6 +92,10 @@ class NodeSessions:
             self._history.crowds.append(
                 f"{self._node} has {count} calls at {call.upstream}, and a capacity of {capacity}"
             )
+        self._calls_of_principals[call.upstream, call.principal] += 1
+        own = self._calls_of_principals[call.upstream, call.principal]
+        if own == capacity > 1:
+            self._history.crowds.append(f"{self._node} gave {call.principal} all places at {call.upstream}")
 
     @asynccontextmanager
     async def _connect(self, call: Call) -> AsyncGenerator["SimulatedSession"]:

@@ -1,5 +1,6 @@
 """The queue of calls for the runner and the janitor: turns, leases, and calls whose runner is lost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX, CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from tests.support.builders import make_call
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -92,6 +94,19 @@ async def test_calls_of_other_upstreams_and_states_are_not_leased(store: Store, 
     await insert_calls(store, make_call(**unfit))
 
     assert await lease_calls(store) == []
+
+
+async def test_each_principal_gets_its_limit_less_the_calls_that_it_has(store: Store) -> None:
+    """Calls that run for hours otherwise take all places of an upstream, and turns come only when one is free again."""
+    calls = [make_call(principal=principal) for principal in (ALICE, ALICE, ALICE, BOB, BOB, BOB)]
+    await insert_calls(store, *calls)
+
+    leased = await lease_calls(store, limit=10, limit_each=3, running={ALICE: 1, Principal("carol"): 5})
+
+    assert Counter(call.principal for call in leased) == {ALICE: 2, BOB: 3}
+    assert {call.id for call in leased} == {call.id for call in (*calls[:2], *calls[3:])}
+    assert await lease_calls(store, limit=10, limit_each=3, running={ALICE: 4}) == []
+    assert [call.id for call in await lease_calls(store)] == [calls[2].id]
 
 
 async def test_upstreams_are_found_that_have_queued_calls(store: Store) -> None:

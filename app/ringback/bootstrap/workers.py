@@ -107,7 +107,9 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         call_handoff=components.call_handoff,
         admission=components.admission,
         login_waits=components.login_waits,
-        config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
+        config=RunnerConfig(
+            owner=components.owner, drain_seconds=settings.drain_seconds, has_principals=settings.auth != "off"
+        ),
         tracer=components.environment.tracer,
     )
 

@@ -181,11 +181,14 @@ class CallQueue(Protocol):
         token: str,
         until: datetime,
         limit: int,
+        limit_each: int | None = None,
+        running: Mapping[Principal, int] | None = None,
         without: Collection[Principal] = (),
     ) -> Sequence[Call]:
         """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
-        Calls of the principals in `without` stay queued.
+        Each principal gets `limit_each` calls at most, less those that it has in `running`. Calls of the principals in
+        `without` stay queued.
         They are read with their arguments, unless these have more than `LEASED_ARGUMENT_BYTES_MAX`.
         The turns continue between leases: the principal served longest ago is first.
         """

@@ -15,7 +15,7 @@ only for such an upstream: a call that ends on an idle upstream costs no query o
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ringback.domain.call import Call, CallPhase, copy_call
@@ -47,6 +47,8 @@ class RunnerConfig:
     """The longest delay that a lost notification can cause."""
     drain_seconds: float = 10.0
     """How long calls in flight may go on after the runner is stopped."""
+    has_principals: bool = True
+    """False without authentication: the only caller may use an upstream as a whole (`permits`)."""
 
     def __post_init__(self) -> None:
         if self.trust_window_seconds < 2 * self.heartbeat_seconds:
@@ -81,7 +83,7 @@ class CallLeasing:
         self._clock = clock
         self._config = config
         self._get_capacity = get_capacity
-        self.permits = Permits(get_capacity)
+        self.permits = Permits(get_capacity, has_principals=config.has_principals)
         """Those in use are of calls that run here, or will once their lease is committed."""
         self._can_send_at_once = can_send_at_once
         self._hold_call = hold_call
@@ -126,9 +128,10 @@ class CallLeasing:
             leave_to_others=partial(self._leave_to_others, call),
         )
 
-    def release_capacity(self, upstream: str) -> None:
-        """Give back the permit of a call of this upstream that has ended or waits."""
-        self._free(upstream, 1)
+    def release_capacity(self, upstream: str, principal: Principal) -> None:
+        """Give back the permit of a principal's call of this upstream that has ended or waits."""
+        self.permits.release(upstream, principal)
+        self._releases[upstream] += 1
         if upstream in self._possibly_queued:
             self._wake_runner()
 
@@ -159,8 +162,11 @@ class CallLeasing:
             token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
+            limit_each=self.permits.count_each(upstream),
+            running=self.permits.count_of_principals(upstream),
             without=[*self.permits.list_held(upstream), *self._list_left(upstream)],
         )
+        reservation.assign(self.permits, leased)
         if len(leased) == free:
             self._possibly_queued.add(upstream)
             if self._releases[upstream] != releases:
@@ -168,7 +174,7 @@ class CallLeasing:
             if self._is_shared:
                 tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
         else:
-            self._possibly_queued.discard(upstream)
+            self._note_rest_of_queue(upstream)
             self._give_back(reservation, keep=len(leased))
         self._begin_on_commit(tx, leased, trusted_until=trusted_until)
         return leased
@@ -187,9 +193,10 @@ class CallLeasing:
         if self.permits.count_free(upstream) <= 0:
             self._note_refusal(upstream)
             return None
-        if self.permits.is_held(upstream, call.principal):
+        if self.permits.is_held(upstream, call.principal) or self.permits.is_full(upstream, call.principal):
             return None
         reservation = self._reserve(tx, upstream, 1)
+        reservation.assign(self.permits, [call])
         if not await tx.call_queue.take_turn(upstream, call.principal):
             self._give_back(reservation, keep=0)
             return None
@@ -229,13 +236,15 @@ class CallLeasing:
 
     def _reserve(self, tx: Transaction, upstream: str, calls: int) -> "_Reservation":
         reservation = _Reservation(upstream, calls, refusals=self._refusals[upstream])
-        self.permits.acquire_permits(upstream, calls)
+        self.permits.reserve(upstream, calls)
         tx.on_rollback(partial(self._undo_reservation, reservation))
         return reservation
 
     def _give_back(self, reservation: "_Reservation", *, keep: int) -> None:
         """Free what the transaction does not use, and let the runner look if another found no capacity because of it."""
         upstream = reservation.upstream
+        if not keep:
+            reservation.unassign(self.permits)
         self._free(upstream, reservation.calls - keep)
         reservation.calls = keep
         if self._refusals[upstream] != reservation.refusals:
@@ -243,6 +252,7 @@ class CallLeasing:
             self._wake_runner()
 
     def _undo_reservation(self, reservation: "_Reservation") -> None:
+        reservation.unassign(self.permits)
         self._free(reservation.upstream, reservation.calls)
         self._possibly_queued.add(reservation.upstream)
         if self._refusals[reservation.upstream] != reservation.refusals:
@@ -273,8 +283,15 @@ class CallLeasing:
         self._refusals[upstream] += 1
         self._possibly_queued.add(upstream)
 
+    def _note_rest_of_queue(self, upstream: str) -> None:
+        """After a lease of fewer calls than there was capacity for: calls of principals that have all their permits remain."""
+        if self.permits.list_full(upstream):
+            self._possibly_queued.add(upstream)
+        else:
+            self._possibly_queued.discard(upstream)
+
     def _free(self, upstream: str, calls: int) -> None:
-        self.permits.release_permits(upstream, calls)
+        self.permits.free_reserved(upstream, calls)
         self._releases[upstream] += 1
 
     def _wake_runner(self) -> None:
@@ -290,6 +307,18 @@ class _Reservation:
     calls: int
     refusals: int
     """As many transactions had found no capacity for the upstream when this one took it."""
+    principals: list[Principal] = field(default_factory=list[Principal])
+    """Of the calls that have it."""
+
+    def assign(self, permits: Permits, calls: Sequence[Call]) -> None:
+        for call in calls:
+            permits.assign(self.upstream, call.principal)
+            self.principals.append(call.principal)
+
+    def unassign(self, permits: Permits) -> None:
+        for principal in self.principals:
+            permits.unassign(self.upstream, principal)
+        self.principals.clear()
 
 
 @dataclass(frozen=True, slots=True)

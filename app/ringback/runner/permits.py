@@ -4,6 +4,9 @@
                 ▲            └──▶ 429 ──▶ given back, for a pause of at most an hour
                 └──────── the next free permit ◀───────────┘
 
+One principal holds three quarters of an upstream's permits at most: its calls may run for hours, and turns between principals
+are of use only when a permit becomes free. Its further calls stay in the queue, and those of others pass them.
+
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
 are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
 at once, its queued calls stay in the queue: each would be sent and refused, too. Beyond `WAITING_PRINCIPALS_MAX` principals
@@ -14,12 +17,15 @@ import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.principal import Principal
 from ringback.upstreams.dispatch_records import WAITING_PRINCIPALS_MAX
 
+LEFT_DIVISOR: Final = 4
+"""Of the permits of an upstream: one principal leaves so many to others, and at least one if there are several."""
 PAUSED_DIVISOR: Final = 4
 """Of the permits of an upstream: so many calls of a principal may wait. Its other tools go on while one is throttled."""
 PAUSED_CALLS_MAX: Final = 1_000
@@ -30,13 +36,16 @@ PAUSED_CALLS_MAX: Final = 1_000
 class Permits:
     """Counts the permits of all upstreams, and the calls that wait without one."""
 
-    def __init__(self, get_capacity: Callable[[], Mapping[str, int]]) -> None:
-        """`get_capacity` returns how many calls each upstream runs at once."""
+    def __init__(self, get_capacity: Callable[[], Mapping[str, int]], *, has_principals: bool) -> None:
+        """`get_capacity` returns how many calls each upstream runs at once. Without principals, one caller has all permits."""
         self._get_capacity = get_capacity
+        self._has_principals = has_principals
         self._in_use: Counter[str] = Counter()
+        self._of_principals: defaultdict[str, Counter[Principal]] = defaultdict(Counter)
+        """By upstream and principal: those of `_in_use` that calls have."""
         self._paused: defaultdict[str, Counter[Principal]] = defaultdict(Counter)
         """By upstream and principal: calls that wait without a permit."""
-        self._returning: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
+        self._returning: defaultdict[str, deque[_ReturningCall]] = defaultdict(deque)
         """By upstream: calls whose pause is over, in the order in which they get permits."""
 
     def count_free(self, upstream: str) -> int:
@@ -46,31 +55,79 @@ class Permits:
         """Of all upstreams together."""
         return self._in_use.total()
 
-    def acquire_permits(self, upstream: str, calls: int) -> None:
+    def count_each(self, upstream: str) -> int:
+        """How many permits of the upstream one principal may have."""
+        capacity = self._get_capacity().get(upstream, 0)
+        if not self._has_principals or capacity < 2:  # noqa: PLR2004 - one permit is not shared
+            return capacity
+        return capacity - max(1, capacity // LEFT_DIVISOR)
+
+    def count_of_principals(self, upstream: str) -> Mapping[Principal, int]:
+        """How many permits of the upstream each principal has; those with none are left out."""
+        return self._of_principals.get(upstream, {})
+
+    def is_full(self, upstream: str, principal: Principal) -> bool:
+        """Whether the principal has as many permits of the upstream as one may have."""
+        return self.count_of_principals(upstream).get(principal, 0) >= self.count_each(upstream)
+
+    def list_full(self, upstream: str) -> Sequence[Principal]:
+        count_max = self.count_each(upstream)
+        return [principal for principal, calls in self.count_of_principals(upstream).items() if calls >= count_max]
+
+    def reserve(self, upstream: str, calls: int) -> None:
+        """Take permits for calls that are not known yet."""
         self._in_use[upstream] += calls
 
-    def release_permits(self, upstream: str, calls: int) -> None:
+    def free_reserved(self, upstream: str, calls: int) -> None:
         self._in_use[upstream] -= calls
         self.admit_paused_calls(upstream)
+
+    def assign(self, upstream: str, principal: Principal) -> None:
+        """Give a reserved permit to a call of the principal."""
+        self._of_principals[upstream][principal] += 1
+
+    def unassign(self, upstream: str, principal: Principal) -> None:
+        """Take a permit from a call. It stays reserved."""
+        of_principals = self._of_principals[upstream]
+        of_principals[principal] -= 1
+        if not of_principals[principal]:
+            del of_principals[principal]
+
+    def release(self, upstream: str, principal: Principal) -> None:
+        """Take back the permit of a call."""
+        self.unassign(upstream, principal)
+        self.free_reserved(upstream, 1)
 
     def admit_paused_calls(self, upstream: str) -> None:
         """Give free permits to calls whose pause is over. Call it, too, once an upstream may run more calls than before."""
         returning = self._returning.get(upstream)
         while returning and self.count_free(upstream) > 0:
-            if not (admitted := returning.popleft()).done():
-                self.acquire_permits(upstream, 1)
-                admitted.set_result(None)
+            if (found := self._find_returning(upstream, returning)) is None:
+                return
+            returning.remove(found)
+            self.reserve(upstream, 1)
+            self.assign(upstream, found.principal)
+            found.admitted.set_result(None)
 
-    async def reacquire_permit(self, upstream: str, *, give_back: Callable[[str], None]) -> None:
+    def _find_returning(self, upstream: str, returning: "deque[_ReturningCall]") -> "_ReturningCall | None":
+        """The one that waits longest of those whose principal may have one more permit."""
+        full = frozenset(self.list_full(upstream))
+        return next((each for each in returning if not each.admitted.done() and each.principal not in full), None)
+
+    async def reacquire_permit(
+        self, upstream: str, principal: Principal, *, give_back: Callable[[str, Principal], None]
+    ) -> None:
         """Acquire a permit after a pause, once one is free. `give_back` gets the one that comes with a cancellation."""
-        admitted = asyncio.get_running_loop().create_future()
-        self._returning[upstream].append(admitted)
+        returning = _ReturningCall(principal, asyncio.get_running_loop().create_future())
+        self._returning[upstream].append(returning)
         self.admit_paused_calls(upstream)
         try:
-            await admitted
+            await returning.admitted
         except asyncio.CancelledError:
-            if not admitted.cancelled():
-                give_back(upstream)
+            if returning.admitted.cancelled():
+                self._returning[upstream].remove(returning)
+            else:
+                give_back(upstream, principal)
             raise
 
     def may_pause(self, upstream: str, principal: Principal) -> bool:
@@ -100,6 +157,14 @@ class Permits:
         return [principal for principal, calls in paused.items() if calls >= paused_max]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReturningCall:
+    """A call that waits for a permit after its pause."""
+
+    principal: Principal
+    admitted: asyncio.Future[None]
+
+
 class CallPermit:
     """The permit of one running call."""
 
@@ -108,11 +173,11 @@ class CallPermit:
         permits: Permits,
         call: Call,
         *,
-        give_back: Callable[[str], None],
+        give_back: Callable[[str, Principal], None],
         on_pause_end: Callable[[], None],
         leave_to_others: Callable[[], None],
     ) -> None:
-        """`give_back` gives a permit of the upstream to another call.
+        """`give_back` gives the principal's permit of the upstream to another call.
 
         `leave_to_others` keeps calls of the principal in the queue, for other nodes.
         """
@@ -146,7 +211,7 @@ class CallPermit:
         try:
             self._release_if_held()
             yield
-            await self._permits.reacquire_permit(self._upstream, give_back=self._give_back)
+            await self._permits.reacquire_permit(self._upstream, self._principal, give_back=self._give_back)
             self._is_held = True
             if self._has_ended:
                 self._release_if_held()
@@ -162,4 +227,4 @@ class CallPermit:
     def _release_if_held(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._give_back(self._upstream)
+            self._give_back(self._upstream, self._principal)

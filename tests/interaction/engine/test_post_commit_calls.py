@@ -101,7 +101,7 @@ async def test_a_start_that_is_rolled_back_runs_nothing_and_holds_no_capacity(en
 
 async def test_concurrent_starts_never_exceed_the_capacity_of_the_upstream(engine: Engine) -> None:
     calls, tool = make_calls(engine, 10), BlockingTool()
-    async with granting_leases(engine, ScriptedUpstreams(tool, capacity={"git": 3})):
+    async with granting_leases(engine, ScriptedUpstreams(tool, capacity={"git": 3}), has_principals=False):
         await start(engine, *calls[:2])
         await asyncio.gather(*(start(engine, call) for call in calls[2:]))
         await tool.wait_until_inside(3)

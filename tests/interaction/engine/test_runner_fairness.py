@@ -1,8 +1,10 @@
 """Each upstream runs calls up to its capacity, principals take turns, and a broken upstream delays no other."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import pytest
 
@@ -16,6 +18,8 @@ from tests.support.upstreams import ControlledUpstream, make_http_config, open_u
 
 MANY = 300
 """Calls at once on one upstream: three times the pool of the SDK's own HTTP client."""
+ONE_CALLER: Final = {"has_principals": False}
+"""All places of an upstream are the only caller's."""
 
 
 # -- how many at once, and who is next --------------------------------------------------------------------------------------
@@ -25,7 +29,7 @@ async def test_an_upstream_runs_as_many_calls_at_once_as_its_capacity(engine: En
     calls, tool = make_calls(engine, 7), BlockingTool()
     await engine.insert_calls(*calls)
 
-    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 3})):
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 3}), **ONE_CALLER):
         await tool.wait_until_inside(3)
         queued = [call for call in [await engine.read_call(call) for call in calls] if call.dispatched_at is None]
         tool.release.set()
@@ -39,7 +43,7 @@ async def test_each_upstream_has_its_own_capacity(engine: Engine) -> None:
     tool = BlockingTool()
     await engine.insert_calls(*make_calls(engine, 5, upstream="git"), *make_calls(engine, 5, upstream="time"))
 
-    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 1, "time": 2})):
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 1, "time": 2}), **ONE_CALLER):
         await tool.wait_until_inside(3)
         assert sorted(call.upstream for call in tool.inside) == ["git", "time", "time"]
         tool.release.set()
@@ -57,6 +61,39 @@ async def test_principals_take_turns_on_a_busy_upstream(engine: Engine) -> None:
     assert [call.principal for call in upstreams.called] == [ALICE, BOB, ALICE, BOB, ALICE, ALICE, ALICE, ALICE]
 
 
+@pytest.mark.requirement("R11")
+async def test_calls_of_one_principal_that_go_on_for_hours_leave_places_to_others(engine: Engine) -> None:
+    """They kept all places of the upstream: turns between principals are of use only when a place becomes free."""
+    endless, tool = make_calls(engine, 12, principal=ALICE), BlockingTool()
+    await engine.insert_calls(*endless)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8})):
+        await tool.wait_until_inside(6)
+        others = make_calls(engine, 2, principal=BOB)
+        await engine.insert_calls(*others)
+        await tool.wait_until_inside(8)
+        inside = Counter(call.principal for call in tool.inside)
+        tool.release.set()
+        await engine.wait_until_final(*endless, *others)
+
+    assert inside == {ALICE: 6, BOB: 2}
+    assert tool.inside_max == 8
+
+
+@pytest.mark.requirement("R11")
+async def test_a_start_is_not_delayed_by_another_principal_that_has_calls_in_the_queue(engine: Engine) -> None:
+    endless, (other,), tool = make_calls(engine, 12), make_calls(engine, 1, principal=BOB), BlockingTool()
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8}), poll_seconds=3600.0):
+        await engine.insert_calls(*endless)
+        await tool.wait_until_inside(6)
+        await engine.insert_calls(other)
+        await tool.wait_until_inside(7)
+        assert other.id in {call.id for call in tool.inside}
+        tool.release.set()
+        await engine.wait_until_final(*endless, other)
+
+
 @pytest.mark.requirement("R28")
 async def test_hundreds_of_calls_run_at_once_on_one_upstream(engine: Engine) -> None:
     stage, calls = ControlledUpstream(), make_calls(engine, MANY, upstream="stage", tool="hold", arguments={})
@@ -64,7 +101,7 @@ async def test_hundreds_of_calls_run_at_once_on_one_upstream(engine: Engine) -> 
 
     async with serving(stage.app()) as server:
         config = replace(make_http_config(server.url), max_concurrent=MANY)
-        async with open_upstreams(config) as upstreams, engine.running_runner(upstreams):
+        async with open_upstreams(config) as upstreams, engine.running_runner(upstreams, **ONE_CALLER):
             await asyncio.wait_for(stage.wait_until_held(MANY), 3 * WAIT_SECONDS)
             stage.release.set()
             ended = await engine.wait_until_final(*calls)

@@ -104,9 +104,9 @@ async def test_each_node_starts_a_stdio_server_of_its_own(tmp_path: Path) -> Non
 
     async with running_cluster(tmp_path, make_raw_config()) as cluster:
         near, far = [await (await cluster.start_node()).client(await cluster.create_key("alice")) for _ in range(2)]
-        pids = [await read_pid(each) for each in (near, near, far)]
+        pids = [await read_pid(each) for each in (near, far) * 5]  # a start beside a lease leaves its call to any node
 
-    assert pids[0] == pids[1] != pids[2]
+    assert len(set(pids)) == 2
 
 
 async def test_each_node_has_a_session_of_its_own_for_each_principal(tmp_path: Path) -> None:

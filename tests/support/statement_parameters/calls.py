@@ -61,7 +61,10 @@ CALL_PARAMETERS: Final[StatementParameters] = {
     },
     "call_queue": {
         "queued_upstreams": [{"upstreams": '["rare", "busy", "none"]'}],
-        "queued": [{"upstream": "rare", "without": "[]"}, {"upstream": "busy", "without": '["alice"]'}],
+        "queued": [
+            {"upstream": "rare", "running": "{}", "limit_each": 100, "without": "[]"},
+            {"upstream": "busy", "running": '{"bob": 1}', "limit_each": 100, "without": '["alice"]'},
+        ],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
         "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],

@@ -40,14 +40,20 @@ _END: Final = [
 
 _FINISHED: Final = {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare")[:-1])}
 _LEASE: Final = {"owner": "me", "token": "t", "until": FUTURE}
-_QUEUED: Final = _LEASE | {"argument_bytes_max": 1_000}
+_QUEUED: Final = _LEASE | {"argument_bytes_max": 1_000, "limit_each": 100}
 
 MERGED_PARAMETERS: Final[StatementParameters] = {
     "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
     "call_queue": {
         "lease_queued": [
-            _QUEUED | {"upstream": "rare", "without": "[]"},
-            _QUEUED | {"upstream": "busy", "without": '["alice"]'},
+            _QUEUED | {"upstream": "rare", "running_principals": "[]", "running_calls": "[]", "without": "[]"},
+            _QUEUED
+            | {
+                "upstream": "busy",
+                "running_principals": '["bob"]',
+                "running_calls": "[1]",
+                "without": '["alice"]',
+            },
         ]
     },
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},

@@ -1,7 +1,7 @@
 """Transactions of one process that are open at once never lease more calls than an upstream runs at once."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -38,9 +38,11 @@ class FakeQueue:
         await self.answers.wait()
         return self.queued == 0
 
-    async def lease_queued(self, _upstream: str, *, limit: int, **_: Any) -> Sequence[Call]:
+    async def lease_queued(
+        self, _upstream: str, *, limit: int, limit_each: int, running: Mapping[str, int], **_: Any
+    ) -> Sequence[Call]:
         await self.answers.wait()
-        leased = min(limit, self.queued)
+        leased = min(limit, self.queued, limit_each - running.get(make_call().principal, 0))
         self.queued -= leased
         return [make_call() for _ in range(leased)]
 
@@ -59,12 +61,14 @@ class FakeTransaction:
 
 
 class Node:
-    def __init__(self, *, capacity: int, queued: int = 0, can_send_at_once: bool = False) -> None:
+    def __init__(
+        self, *, capacity: int, queued: int = 0, can_send_at_once: bool = False, has_principals: bool = False
+    ) -> None:
         self.queue, self.begun, self.woken = FakeQueue(queued), list[Call](), LocalWaiter()
         self.leasing = CallLeasing(
             ids=IdGenerator(FakeClock(START)),
             clock=FakeClock(START),
-            config=RunnerConfig(owner="node"),
+            config=RunnerConfig(owner="node", has_principals=has_principals),
             get_capacity=lambda: {UPSTREAM: capacity},
             can_send_at_once=lambda _: can_send_at_once,
             is_shared=False,
@@ -161,7 +165,7 @@ async def test_capacity_that_becomes_free_while_all_of_it_is_leased_makes_the_ru
     node.queue.queued, node.queue.answers = 5, asyncio.Event()
     full = node.lease_queued()
     await asyncio.sleep(0)
-    node.leasing.release_capacity(UPSTREAM)
+    node.leasing.release_capacity(UPSTREAM, make_call().principal)
 
     await node.answer()
 
@@ -194,6 +198,42 @@ async def test_a_call_whose_starter_goes_first_begins_after_the_commit_and_not_b
     assert node.begun == [leased]
 
 
+async def test_a_principal_with_all_the_permits_that_one_may_have_starts_no_more_calls_until_one_of_its_calls_ends() -> (
+    None
+):
+    node = Node(capacity=4, has_principals=True)
+    node.queue.answers.set()
+
+    starts = [await node.lease_new() for _ in range(5)]
+
+    assert [leased is not None for leased in starts] == [True, True, True, False, False]
+    node.leasing.release_capacity(UPSTREAM, make_call().principal)
+    assert await node.lease_new() is not None
+
+
+async def test_the_runner_looks_again_when_a_call_ends_whose_principal_has_more_of_them_in_the_queue() -> None:
+    node = Node(capacity=8, queued=7, has_principals=True)
+    node.queue.answers.set()
+
+    assert len(await node.lease_queued()) == 6
+    node.leasing.release_capacity(UPSTREAM, make_call().principal)
+
+    assert await node.woken.wait(0)
+    assert len(await node.lease_queued()) == 1
+
+
+async def test_permits_of_a_transaction_that_is_rolled_back_are_their_principals_again() -> None:
+    node = Node(capacity=4, queued=8, has_principals=True)
+    node.queue.answers.set()
+    tx = FakeTransaction(node.queue)
+    await node.lease_queued(tx)
+
+    for action in tx.rolled_back:
+        action()
+
+    assert len(await node.lease_queued()) == 3
+
+
 async def test_only_upstreams_with_queued_calls_are_leased_from() -> None:
     node = Node(capacity=1, queued=1)
     node.queue.answers.set()
@@ -221,7 +261,7 @@ async def test_an_empty_queue_is_looked_at_again_if_a_start_was_refused_meanwhil
     await node.answer()
 
     assert (await looking, await refused) == ([], None)
-    node.leasing.release_capacity(UPSTREAM)
+    node.leasing.release_capacity(UPSTREAM, make_call().principal)
     assert await node.woken.wait(0.0)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -19,11 +20,11 @@ UPSTREAM = make_call().upstream
 class Node:
     """Runs calls of one upstream, and counts the ends of pauses and the permits that the runner learns of."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, has_principals: bool = True) -> None:
         self.capacity = capacity
         self.ended_pauses = 0
         self.returned = 0
-        self.permits = Permits(lambda: {UPSTREAM: self.capacity})
+        self.permits = Permits(lambda: {UPSTREAM: self.capacity}, has_principals=has_principals)
 
     @property
     def free(self) -> int:
@@ -34,7 +35,8 @@ class Node:
         return list(self.permits.list_held(UPSTREAM))
 
     def start_call(self, principal: Principal = ALICE) -> CallPermit:
-        self.permits.acquire_permits(UPSTREAM, 1)
+        self.permits.reserve(UPSTREAM, 1)
+        self.permits.assign(UPSTREAM, principal)
         return CallPermit(
             self.permits,
             make_call(principal=principal),
@@ -43,9 +45,9 @@ class Node:
             leave_to_others=lambda: None,
         )
 
-    def give_back(self, upstream: str) -> None:
+    def give_back(self, upstream: str, principal: Principal) -> None:
         self.returned += 1
-        self.permits.release_permits(upstream, 1)
+        self.permits.release(upstream, principal)
 
     def note_end(self) -> None:
         self.ended_pauses += 1
@@ -94,7 +96,7 @@ async def test_a_call_that_waits_leaves_its_permit_to_another_and_returns_when_t
 
 
 async def test_calls_return_in_the_order_in_which_their_pauses_end_and_no_more_than_the_capacity_run() -> None:
-    node, order = Node(capacity=2), list[int]()
+    node, order = Node(capacity=2, has_principals=False), list[int]()
     pauses = [asyncio.Event() for _ in range(4)]
     permits = list[CallPermit]()
     for number, over in enumerate(pauses):
@@ -111,6 +113,50 @@ async def test_calls_return_in_the_order_in_which_their_pauses_end_and_no_more_t
     permits[0].release()
     await run_steps()
     assert (order, node.free) == ([2, 0, 3, 1], 0)
+
+
+@pytest.mark.parametrize(("capacity", "count_each"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (16, 12), (256, 192)])
+async def test_one_principal_may_have_three_quarters_of_the_permits(capacity: int, count_each: int) -> None:
+    assert Node(capacity).permits.count_each(UPSTREAM) == count_each
+    assert Node(capacity, has_principals=False).permits.count_each(UPSTREAM) == capacity
+
+
+async def test_a_principal_is_full_only_while_its_calls_have_all_the_permits_that_one_may_have() -> None:
+    node = Node(capacity=4)
+    permits = [node.start_call() for _ in range(3)]
+
+    assert (node.permits.is_full(UPSTREAM, ALICE), node.permits.is_full(UPSTREAM, BOB)) == (True, False)
+    permits[0].release()
+    assert not node.permits.is_full(UPSTREAM, ALICE)
+    assert node.permits.count_of_principals(UPSTREAM) == {ALICE: 2}
+
+
+async def test_a_call_that_returns_passes_those_of_a_principal_that_has_all_the_permits_that_one_may_have() -> None:
+    node, order = Node(capacity=2), list[Principal]()
+    pauses = {ALICE: asyncio.Event(), BOB: asyncio.Event()}
+    for principal, over in pauses.items():
+        pause(node.start_call(principal), over, partial(order.append, principal))
+        await run_steps()
+    running = node.start_call(ALICE)
+
+    for over in pauses.values():
+        over.set()
+        await run_steps()
+    assert (order, node.free) == ([BOB], 0)
+
+    running.release()
+    await run_steps()
+    assert order == [BOB, ALICE]
+
+
+async def test_a_call_that_is_cancelled_before_it_returns_takes_no_permit() -> None:
+    node, _, waiting, other = await wait_for_permit_behind_another_call()
+
+    waiting.cancel()
+    other.release()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    assert (waiting.cancelled(), node.free, node.permits.count_of_principals(UPSTREAM)) == (True, 1, {})
 
 
 async def test_the_queued_calls_of_a_principal_are_held_while_a_quarter_of_the_permits_waits_for_it() -> None:

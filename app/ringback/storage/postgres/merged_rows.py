@@ -1,6 +1,6 @@
 """Rows with one statement in the place of several of `storage.rows`, because every statement is a round trip."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class PostgresCallQueue(SqlCallQueue):
         token: str,
         until: datetime,
         limit: int,
+        limit_each: int | None = None,
+        running: Mapping[Principal, int] | None = None,
         without: Collection[Principal] = (),
     ) -> Sequence[Call]:
         rows = await self._sql.fetch_all(
@@ -52,6 +54,9 @@ class PostgresCallQueue(SqlCallQueue):
             token=token,
             until=instant_to_column(until),
             limit=limit,
+            limit_each=limit if limit_each is None else limit_each,
+            running_principals=list(running or ()),
+            running_calls=list((running or {}).values()),
             without=list(without),
             argument_bytes_max=LEASED_ARGUMENT_BYTES_MAX,
         )

@@ -188,10 +188,17 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
         token: str,
         until: datetime,
         limit: int,
+        limit_each: int | None = None,
+        running: Mapping[Principal, int] | None = None,
         without: Collection[Principal] = (),
     ) -> Sequence[Call]:
         queued = await self._sql.fetch_all(
-            "queued", upstream=upstream, limit=limit, without=self._sql.array(list(without))
+            "queued",
+            upstream=upstream,
+            limit=limit,
+            limit_each=limit if limit_each is None else limit_each,
+            running=json_to_column(running or {}),
+            without=self._sql.array(list(without)),
         )
         if not queued:
             return []

@@ -6,7 +6,8 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
--- notifies the others when it has committed. A paused upstream gets none, and so do the principals in `without`.
+-- notifies the others when it has committed. A paused upstream gets none, and so do the principals in `without`. Each of the others
+-- gets `limit_each` at most, less its `running_calls`.
 -- A turn that another transaction is counting is not written a second time: its node may be frozen, and a lease that waited for it
 -- would keep the calls of all principals. The same holds for a principal's first turn, by a lock of its own, because a row that is
 -- not committed cannot be skipped. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
@@ -35,12 +36,14 @@ candidates AS MATERIALIZED (
         SELECT ticket FROM turns WHERE turns.upstream = :upstream AND turns.principal = waiting.principal
     ), 0) AS ticket
     FROM waiting
+    LEFT JOIN unnest(:running_principals::text[], :running_calls::bigint[]) AS running (principal, calls)
+        ON running.principal = waiting.principal
     CROSS JOIN LATERAL (
         SELECT id, row_number() OVER (ORDER BY id) AS place FROM calls
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
         ORDER BY id LIMIT :limit
     ) AS oldest
-    WHERE waiting.principal <> ALL(:without::text[])
+    WHERE waiting.principal <> ALL(:without::text[]) AND coalesce(running.calls, 0) + oldest.place <= :limit_each
 ),
 queued AS MATERIALIZED (
     SELECT id, principal, row_number() OVER (ORDER BY place, ticket, id) AS number

@@ -5,7 +5,8 @@ WHERE EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = wanted.v
 
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
--- upstream gets none, and so do the principals in `without`.
+-- upstream gets none, and so do the principals in `without`. Each of the others gets `limit_each` at most, less the calls that it has
+-- in `running`: those numbers are rows beside the candidates, because a join would read all of them for each principal.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
@@ -16,17 +17,32 @@ WITH RECURSIVE waiting (principal) AS (
         SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND principal > waiting.principal
     )
     FROM waiting WHERE waiting.principal IS NOT NULL
+),
+candidates (id, principal, ticket, running) AS (
+    SELECT NULL, key, NULL, value FROM json_each(:running)
+    UNION ALL
+    SELECT calls.id, calls.principal, coalesce(turns.ticket, 0), 0
+    FROM waiting
+    CROSS JOIN calls ON calls.id IN (
+        SELECT id FROM calls
+        WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
+        ORDER BY id LIMIT :limit
+    )
+    LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
+    WHERE waiting.principal NOT IN (SELECT value FROM json_each(:without))
+),
+numbered AS (
+    SELECT
+        id,
+        principal,
+        ticket,
+        count(id) OVER (PARTITION BY principal ORDER BY id) AS place,
+        sum(running) OVER (PARTITION BY principal) AS running
+    FROM candidates
 )
-SELECT calls.id, calls.principal
-FROM waiting
-CROSS JOIN calls ON calls.id IN (
-    SELECT id FROM calls
-    WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
-    ORDER BY id LIMIT :limit
-)
-LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
-WHERE waiting.principal NOT IN (SELECT value FROM json_each(:without))
-ORDER BY row_number() OVER (PARTITION BY calls.principal ORDER BY calls.id), coalesce(turns.ticket, 0), calls.id
+SELECT id, principal FROM numbered
+WHERE id IS NOT NULL AND running + place <= :limit_each
+ORDER BY place, ticket, id
 LIMIT :limit;
 
 -- name: lease
