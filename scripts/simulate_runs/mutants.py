@@ -309,7 +309,7 @@ def _lease_beyond_capacity() -> Sequence[Patch]:
 
 def _leave_no_place_to_others() -> Sequence[Patch]:
     def count_all(self: Permits, upstream: str) -> int:
-        return self._get_capacity().get(upstream, 0)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a mutant
+        return self._get_capacity().get(upstream, 0)  # pyright: ignore[reportPrivateUsage] - a mutant
 
     return [(Permits, "count_each", count_all)]
 
