@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,6 +127,20 @@ async def test_a_turn_past_the_queue_is_taken_only_if_the_upstream_has_no_queue(
     await insert_calls(store, make_call(), make_call(upstream="time", **LEASED))
 
     assert (await take_turn("git"), await take_turn("time")) == (False, True)
+
+
+async def test_a_principal_that_passes_the_queue_again_and_again_still_waits_longest_next(store: Store) -> None:
+    for principal in (BOB, ALICE, ALICE, ALICE):
+        assert await store.write(partial(take_turn, principal=principal))
+    await insert_calls(store, make_call(principal=ALICE), make_call(principal=BOB))
+
+    leased = await lease_calls(store, limit=1)
+
+    assert [call.principal for call in leased] == [BOB]
+
+
+async def take_turn(tx: Transaction, principal: Principal) -> bool:
+    return await tx.call_queue.take_turn("git", principal)
 
 
 async def test_a_principal_served_past_the_queue_waits_longest_next(store: Store) -> None:

@@ -67,7 +67,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         ],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
-        "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
+        "free_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "leased_by_ids": [{"ids": NO_CALLS, "argument_bytes_max": 1_000}],
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "extend_unlocked": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],

@@ -45,6 +45,7 @@ _QUEUED: Final = _LEASE | {"argument_bytes_max": 1_000, "limit_each": 100}
 MERGED_PARAMETERS: Final[StatementParameters] = {
     "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
     "call_queue": {
+        "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "lease_queued": [
             _QUEUED | {"upstream": "rare", "running_principals": "[]", "running_calls": "[]", "without": "[]"},
             _QUEUED
@@ -54,7 +55,7 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
                 "running_calls": "[1]",
                 "without": '["alice"]',
             },
-        ]
+        ],
     },
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},
     "delivery_queue": {

@@ -62,6 +62,9 @@ class PostgresCallQueue(SqlCallQueue):
         )
         return [decode_whole_call(row, self._unit.sealer) for row in rows]
 
+    async def take_turn(self, upstream: str, principal: Principal) -> bool:
+        return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
+
 
 class PostgresDeliveries(SqlDeliveries):
     async def _insert_bodies(self, deliveries: Sequence[Delivery]) -> None:

@@ -210,7 +210,11 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
         return [decode_whole_call(row, self._unit.sealer) for row in rows]
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
-        return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
+        if (free := await self._sql.fetch_one("free_turn", upstream=upstream, principal=principal)) is None:
+            return False
+        if not free["is_taken"]:
+            await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array([principal]))
+        return True
 
     async def extend_leases(
         self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool = False

@@ -21,7 +21,7 @@ ONLY_IN_SQLITE = {
 ONLY_IN_SQLITE_STATEMENTS = {
     ("write_probe", "file"),  # PostgreSQL keeps its disk to itself
     *(("calls", name) for name in ("insert", "insert_input")),
-    *(("call_queue", name) for name in ("queued", "lease", "take_turns", "leased_by_ids")),
+    *(("call_queue", name) for name in ("queued", "lease", "take_turns", "free_turn", "leased_by_ids")),
     ("deliveries", "insert_body"),
     *(("delivery_queue", name) for name in ("lease", "apply_updates")),
     *(("webhooks", name) for name in ("fields_in_use", "matching", "of_calls")),
@@ -29,6 +29,7 @@ ONLY_IN_SQLITE_STATEMENTS = {
 ONLY_IN_POSTGRES_STATEMENTS = {  # each takes the place of those of SQLite, which cost no round trips
     ("calls", "insert_whole"),
     ("call_queue", "lease_queued"),
+    ("call_queue", "take_turn"),
     ("deliveries", "insert_bodies"),
     ("delivery_queue", "lease_whole"),
     ("delivery_queue", "record_attempts"),

@@ -55,14 +55,15 @@ SELECT :upstream, value, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE u
 FROM json_each(:principals) WHERE true
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
--- name: take_turn
-INSERT INTO turns (upstream, principal, ticket)
-SELECT :upstream, :principal, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE upstream = :upstream)
+-- A row if a call may pass the queue. Two pages of each start of a call are not written if its principal had the last turn already.
+-- name: free_turn
+SELECT coalesce(
+    (SELECT principal FROM turns WHERE upstream = :upstream ORDER BY ticket DESC LIMIT 1) = :principal, FALSE
+) AS is_taken
 WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
     AND NOT EXISTS (
         SELECT 1 FROM upstream_controls WHERE upstream_controls.upstream = :upstream AND intake = 'paused'
-    )
-ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
+    );
 
 -- Arguments of more than `argument_bytes_max` are left out.
 -- name: leased_by_ids
