@@ -86,6 +86,7 @@ class UpstreamRegistry:
         self._tasks = ConnectionTasks()
         self._factory = self._create_factory(random_fraction, predict_driver_name, authorities, token_sources)
         self._configs: dict[str, UpstreamConfig] = {}
+        self._capacity: Mapping[str, int] = {}
         self._skipped = SkippedEntries(judge_config)
         self.connections = ConnectionDirectory()
         self._upkeep = OwnedUpkeep(self.connections, self._catalog_caches, clock=clock)
@@ -151,7 +152,7 @@ class UpstreamRegistry:
 
     def get_capacity(self) -> Mapping[str, int]:
         """How many calls each upstream runs at once, over all its connections."""
-        return {name: config.max_concurrent for name, config in self._configs.items()}
+        return self._capacity  # each start of a call asks several times, and there may be a thousand upstreams
 
     def has_open_session(self, call: Call) -> bool:
         """Whether `open_call_session` would return a session for the call without waiting."""
@@ -269,6 +270,7 @@ class UpstreamRegistry:
         """Make the connections of these upstreams; unchanged upstreams keep theirs."""
         shared, owned = self.connections.shared, self.connections.owned
         self._configs = configured
+        self._capacity = {name: config.max_concurrent for name, config in configured.items()}
         self.connections.replace_all(
             list(configured),
             shared={
