@@ -45,7 +45,7 @@ class NotReady(Exception):
         return partial(type(self), reason=str(self)), (self.retry_after_seconds,)
 
 
-class InboxUnavailable(NotReady):
+class InboxNotReady(NotReady):
     """The inbox is full or cannot be written: every message has to wait, not only this one."""
 
 

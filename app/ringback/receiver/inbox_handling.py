@@ -24,7 +24,7 @@ from ringback.receiver.handler_runs import HandlerTurns, outlast_handler
 from ringback.receiver.handling import (
     NOT_READY_SECONDS_MIN,
     Envelope,
-    InboxUnavailable,
+    InboxNotReady,
     KeepForWaiters,
     NotReady,
     OrderKey,
@@ -82,7 +82,7 @@ class InboxHandling:
         self._is_open = False
 
     async def open(self) -> None:
-        """Open the inbox, and handle what an earlier process has stored and not handled. Raises `InboxUnavailable`."""
+        """Open the inbox, and handle what an earlier process has stored and not handled. Raises `InboxNotReady`."""
         await self._inbox.open(now=self._get_time())
         self._is_open = True
         try:
@@ -154,10 +154,10 @@ class InboxHandling:
                 now=self._get_time(),
             )
         except InboxFull:
-            raise InboxUnavailable(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+            raise InboxNotReady(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
         except sqlite3.Error:
             log.exception("Message %s cannot be stored", message.message_id)
-            raise InboxUnavailable(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
+            raise InboxNotReady(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
         except InboxClosed:  # the end was cancelled, and so has not waited for this message
             raise NotReady(reason="The receiver is stopping.") from None
         if number is not None and self._is_open:

@@ -24,7 +24,7 @@ from ringback.receiver.envelopes import (
     parse,
 )
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
-from ringback.receiver.handling import InboxUnavailable, MessageHandling, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handling import InboxNotReady, MessageHandling, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.outcomes import ResultNotIncluded
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
@@ -189,7 +189,7 @@ class MissedEvents:
         while True:
             try:
                 await self._handling.accept(message)
-            except InboxUnavailable as error:
+            except InboxNotReady as error:
                 await self._sleep(error.retry_after_seconds)
             except NotReady as error:
                 return error
