@@ -31,6 +31,7 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import legacy_session
 from tests.support.nodes import SECRET_KEYS, Node
 from tests.support.postgres_databases import empty_database
+from tests.support.signed_posts import SECRET
 
 pytestmark = pytest.mark.requirement("R34")
 
@@ -247,3 +248,25 @@ async def test_headers_that_other_nodes_can_read_are_changed_there_and_no_owner_
         assert [(each.status_code, "Retry-After" in each.headers) for each in refused] == [(503, True)] * 3
         assert "rotate" not in refused[0].text
         assert (await put(having, "new")).status_code == 200
+
+
+async def test_a_new_secret_does_not_remove_what_only_other_nodes_can_read(site: Site) -> None:
+    """The nodes with the key sent no headers after it, and did not sign with the previous secret until its end."""
+    without = await site.cluster.start_node()
+    having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    key = await site.cluster.create_key("alice")
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS, headers={"authorization": f"Bearer {key}"}) as http:
+
+        async def put(node: Node, **body: Any) -> httpx.Response:
+            return await http.put(f"{node.url}/v1/webhooks/by-name/reports", json={"url": site.phone.url} | body)
+
+        async def rotate(node: Node) -> httpx.Response:
+            return await http.post(f"{node.url}/v1/webhooks/{webhook_id}/rotate-secret", json={})
+
+        webhook_id = (await put(having, headers={"X-Key": "old"})).json()["id"]
+        refused = [await rotate(without), await put(without, secret=SECRET)]
+        refused.append(await put(without, secret=SECRET, headers={"X-Key": "new"}))
+        assert [(each.status_code, "Retry-After" in each.headers) for each in refused] == [(503, True)] * 3
+        assert (await put(without, description="mine")).status_code == 200
+        assert (await rotate(having)).status_code == 200
+        assert (await put(having)).json()["header_names"] == ["x-key"]
