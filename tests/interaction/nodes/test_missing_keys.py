@@ -12,16 +12,27 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient, Unavailable
-from ringback.domain.call import MRTR_DRIVER, Handle
-from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, CallStatus, Handle
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.encryption import SealedColumn
+from ringback.domain.errors import ContentUnreadable
+from ringback.domain.ids import LoginId
 from ringback.domain.principal import ALL_SCOPES
-from ringback.domain.upstream_logins import SHARED_OWNER, UnreadableTokens, UpstreamTokens
+from ringback.domain.upstream_logins import (
+    SHARED_OWNER,
+    AuthorizationRequest,
+    GrantedTokens,
+    UnreadableTokens,
+    UpstreamLogin,
+    UpstreamTokens,
+)
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
+from ringback.protocol.errors import LoginRequired
 from ringback.services.insights import readiness
+from ringback.services.logins.login_tokens import end_login, replace_tokens
 from ringback.services.sealing_keys import accept_lost_keys, register_current_key
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
@@ -29,8 +40,10 @@ from ringback.upstreams.oauth.token_store import StoredTokens
 from tests.interaction.nodes.conftest import Site
 from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
-from tests.support.clock import FakeClock
-from tests.support.engine import Engine, ScriptedUpstreams, wait_until
+from tests.support.clock import START, FakeClock
+from tests.support.engine import Engine, OnProgress, ScriptedUpstreams, wait_until
+from tests.support.examples import ALICE
+from tests.support.executions import lease_new_call, run_execution
 from tests.support.limits import WAIT_SECONDS
 from tests.support.login_peers.account_server import AccountServer
 from tests.support.login_peers.browser import Browser
@@ -385,6 +398,57 @@ async def test_a_login_whose_key_is_lost_is_asked_for_again(nodes: tuple[Engine,
     )
     assert found == [unreadable, unreadable, None]
     assert await having.store.read(lambda tx: tx.upstream_tokens.get(tokens.upstream, SHARED_OWNER)) == tokens
+
+
+async def test_tokens_that_only_other_nodes_can_read_are_neither_replaced_nor_deleted(
+    nodes: tuple[Engine, Engine],
+) -> None:
+    without, having = nodes
+    tokens = make_tokens(owner=SHARED_OWNER)
+    await having.store.write(lambda tx: tx.upstream_tokens.save(tokens, expected_version=None))
+    request = AuthorizationRequest(
+        issuer=tokens.issuer,
+        token_endpoint=tokens.token_endpoint,
+        client=tokens.client,
+        redirect_uri=REDIRECT_URI,
+        code_verifier="verifier",
+        resource=tokens.resource,
+        scope=None,
+        requires_issuer=False,
+    )
+    login = UpstreamLogin(
+        id=LoginId("login_1"),
+        state_hash="hash",
+        upstream=tokens.upstream,
+        owner=SHARED_OWNER,
+        principal=ALICE,
+        key_id=None,
+        request=request,
+        created_at=START,
+        expires_at=START,
+    )
+    with pytest.raises(ContentUnreadable, match="Send the request again"):
+        await without.store.write(lambda tx: replace_tokens(tx, login, GrantedTokens(access_token="new")))
+    with pytest.raises(ContentUnreadable, match="Send the request again"):
+        await without.store.write(lambda tx: end_login(tx, tokens.upstream, SHARED_OWNER))
+    assert await having.store.read(lambda tx: tx.upstream_tokens.get(tokens.upstream, SHARED_OWNER)) == tokens
+
+
+async def test_a_call_that_was_refused_before_such_a_login_is_queued_for_the_nodes_that_can_read_it(
+    nodes: tuple[Engine, Engine],
+) -> None:
+    """It was parked for a login that was already completed."""
+    without, having = nodes
+
+    async def refuse(call: Call, on_progress: OnProgress) -> CallCompletion:
+        await having.store.write(lambda tx: tx.upstream_tokens.save(make_tokens(), expected_version=None))
+        raise LoginRequired("The upstream requires a login.", tokens_version=None)
+
+    leased = await lease_new_call(without)
+    await run_execution(without.make_execution(leased, ScriptedUpstreams(refuse)))
+
+    call = await without.read_call(leased)
+    assert (call.phase, call.status, call.dispatched_at) == (CallPhase.QUEUED, CallStatus.WORKING, None)
 
 
 async def test_a_node_refreshes_tokens_that_it_has_read_and_another_node_has_sealed_anew(
