@@ -14,6 +14,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, OAuthClient, UpstreamTokens
 from ringback.domain.upstream_rows import UpstreamIntake
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.services.logins.login_waits import write_for_owner
 from scripts.simulate_runs.history import History, ObservedAction, Subject
 from scripts.simulate_runs.loop import SimulationLoop
@@ -181,7 +182,7 @@ async def _save_login(node: Node, upstream: str, owner: Principal, *, number: in
     """What `UpstreamLogins` does at the end of a login. A login is completed once, so a late repetition changes nothing."""
 
     async def save(tx: Transaction) -> None:
-        stored = await tx.upstream_tokens.get(upstream, owner)
+        stored = await get_readable_tokens(tx, upstream, owner)
         if stored is not None and (stored.access_token or "") >= make_token(number):
             return
         version = max(epoch_milliseconds(tx.now()), 0 if stored is None else stored.version + 1)

@@ -17,6 +17,7 @@ from ringback.domain.upstream_logins import SHARED_OWNER, UpstreamTokens
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
 from ringback.protocol.tasks import TASKS_EXTENSION
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort, OnElicitation
 from scripts.simulate_runs.history import History
@@ -117,7 +118,7 @@ class NodeSessions:
     async def _read_tokens(self, call: Call) -> UpstreamTokens | None:
         owner = self.get_login_owner(call)
         try:
-            return await self._store.read(lambda tx: tx.upstream_tokens.get(call.upstream, owner))
+            return await self._store.read(lambda tx: get_readable_tokens(tx, call.upstream, owner))
         except StoreUnavailable:
             raise UpstreamUnreachable("The tokens cannot be read.") from None
 

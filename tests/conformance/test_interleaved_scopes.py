@@ -8,6 +8,7 @@ import pytest
 
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.protocol.errors import LoginRequired
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.client_store import StoredClients
 from ringback.upstreams.oauth.login_offers import LoginOffers
@@ -55,6 +56,6 @@ async def test_the_next_login_asks_for_the_scopes_that_both_nodes_have_noted(nod
     )
 
     assert [type(each) for each in refused] == [LoginRequired, LoginRequired]
-    stored = await nodes.first.store.read(lambda tx: tx.upstream_tokens.get(CONFIG.name, SHARED_OWNER))
+    stored = await nodes.first.store.read(lambda tx: get_readable_tokens(tx, CONFIG.name, SHARED_OWNER))
     assert stored is not None
     assert set(cast("str", stored.required_scope).split()) == {"tools", "read", "write"}

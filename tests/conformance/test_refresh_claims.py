@@ -24,7 +24,7 @@ async def test_one_of_many_nodes_gets_the_claim(store: Store) -> None:
     claims = await asyncio.gather(*(stored.claim_refresh(tokens) for _ in range(8)))
 
     (ours,) = (claim for claim in claims if claim.is_ours)
-    assert ours.tokens is not None
+    assert isinstance(ours.tokens, UpstreamTokens)
     assert ours.tokens.version == tokens.version + 1
     assert ours.tokens.access_token == tokens.access_token
     assert {claim.wait_seconds for claim in claims if not claim.is_ours} == {REFRESH_CLAIM_SECONDS}
@@ -35,7 +35,7 @@ async def test_a_claim_of_the_same_version_waits_for_the_claim_and_gets_it_after
 ) -> None:
     stored = StoredTokens(store)
     first = (await stored.claim_refresh(await add_tokens(store, ALICE))).tokens
-    assert first is not None
+    assert isinstance(first, UpstreamTokens)
     clock.advance(REFRESH_CLAIM_SECONDS / 2)
     assert (await stored.claim_refresh(first)).wait_seconds == REFRESH_CLAIM_SECONDS / 2
     clock.advance(REFRESH_CLAIM_SECONDS / 2)
@@ -46,7 +46,7 @@ async def test_a_claim_of_the_same_version_waits_for_the_claim_and_gets_it_after
 async def test_new_tokens_end_the_claim_and_are_notified(store: Store) -> None:
     stored = StoredTokens(store)
     claimed = (await stored.claim_refresh(await add_tokens(store))).tokens
-    assert claimed is not None
+    assert isinstance(claimed, UpstreamTokens)
     fresh = replace(claimed, version=claimed.version + 1, access_token="access-2", refresh_claimed_until=None)
     with store.signals.listen(upstream_tokens_topic(claimed.upstream, SHARED_OWNER)) as waiter:
         assert await stored.save(fresh, expected_version=claimed.version)
@@ -58,7 +58,7 @@ async def test_new_tokens_end_the_claim_and_are_notified(store: Store) -> None:
 async def test_tokens_of_a_login_are_not_overwritten_by_an_earlier_refresh(store: Store) -> None:
     stored = StoredTokens(store)
     claimed = (await stored.claim_refresh(await add_tokens(store))).tokens
-    assert claimed is not None
+    assert isinstance(claimed, UpstreamTokens)
     login = replace(claimed, version=claimed.version + 5, access_token="access-of-the-login")
     assert await store.write(lambda tx: tx.upstream_tokens.save(login, expected_version=claimed.version))
 

@@ -21,6 +21,7 @@ from ringback.domain.upstream_logins import (
     UpstreamTokens,
 )
 from ringback.resealing import count_sealed_by_key
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from ringback.storage.rows import upstream_logins
@@ -87,7 +88,7 @@ async def save(store: Store, tokens: UpstreamTokens, *, expected_version: int | 
 
 
 async def get(store: Store, upstream: str = "git", owner: Principal = ALICE) -> UpstreamTokens | None:
-    return await store.read(lambda tx: tx.upstream_tokens.get(upstream, owner))
+    return await store.read(lambda tx: get_readable_tokens(tx, upstream, owner))
 
 
 async def test_a_login_is_found_by_its_id_and_by_the_hash_of_its_state_until_it_expires(store: Store) -> None:

@@ -11,6 +11,7 @@ import httpx
 
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
+from ringback.services.logins.login_tokens import get_readable_tokens
 from tests.support.login_flow import CODE
 from tests.support.service import ServiceUnderTest, running_service
 
@@ -37,7 +38,7 @@ async def complete_login(client: httpx.AsyncClient, redirected_to: str, upstream
 
 
 async def read_stored_tokens(service: ServiceUnderTest, upstream: str, owner: str) -> UpstreamTokens | None:
-    return await service.store.read(lambda tx: tx.upstream_tokens.get(upstream, Principal(owner)))
+    return await service.store.read(lambda tx: get_readable_tokens(tx, upstream, Principal(owner)))
 
 
 async def read_login_state(client: httpx.AsyncClient, upstream: str) -> dict[str, Any]:

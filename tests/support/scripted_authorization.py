@@ -12,7 +12,7 @@ import httpx2
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import SHARED_OWNER, RegisteredClient, UpstreamTokens
+from ringback.domain.upstream_logins import SHARED_OWNER, RegisteredClient, UnreadableTokens, UpstreamTokens
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.oauth.metadata_http import MetadataClients, MetadataHttp
@@ -138,6 +138,8 @@ class MemoryTokens:
 
     def __init__(self, tokens: UpstreamTokens | None, clock: FakeClock) -> None:
         self.tokens = tokens
+        self.unreadable: UnreadableTokens | None = None
+        """What the nodes find in their place, if it is sealed with a key that they lack."""
         self.on_saved: list[Callable[[], None]] = []
         self.failures = 0
         """How many times the store fails."""
@@ -145,15 +147,17 @@ class MemoryTokens:
         self.claims = 0
         self._clock = clock
 
-    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
+    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | UnreadableTokens | None:
         assert (upstream, owner) == (CONFIG.name, SHARED_OWNER)
         self._fail()
         self.reads += 1
-        return self.tokens
+        return self.unreadable or self.tokens
 
     async def claim_refresh(self, tokens: UpstreamTokens) -> RefreshClaim:
         self.claims += 1
         self._fail()
+        if self.unreadable is not None:
+            return RefreshClaim(tokens=self.unreadable)
         stored, now = self.tokens, self._clock.now()
         if stored is None or stored.version != tokens.version:
             return RefreshClaim(tokens=stored)

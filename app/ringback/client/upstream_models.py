@@ -13,7 +13,7 @@ class LoginState(ClientModel):
     """Whether you are signed in to an upstream."""
 
     state: str
-    """none (it has not asked for a login) | required | signed_in | expired"""
+    """none (it has not asked for a login) | required | signed_in | expired | unreadable (at this node)"""
     owner: str | None = None
     """Whose login calls use: shared (one for all principals) | principal (yours); None if the upstream uses no logins."""
     scope: str | None = None

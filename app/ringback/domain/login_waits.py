@@ -27,7 +27,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_com
 from ringback.domain.ids import CallId
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
+from ringback.domain.upstream_logins import CredentialsScope, UnreadableTokens, UpstreamTokens
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
 
 
@@ -46,9 +46,14 @@ def ends_when_cancelled(call: Call) -> bool:
     return has_no_upstream_state(call) or (call.phase is CallPhase.PARKED and awaits_login(call))
 
 
-def still_requires_login(tokens: UpstreamTokens | None, *, refused_version: int | None) -> bool:
-    """Whether tokens of this version, the stored ones, do not suffice for a call. `refused_version` did not."""
-    return tokens is None or tokens.access_token is None or tokens.version == refused_version
+def still_requires_login(tokens: UpstreamTokens | UnreadableTokens | None, *, refused_version: int | None) -> bool:
+    """Whether tokens of this version, the stored ones, do not suffice for a call. `refused_version` did not.
+
+    Of those that cannot be read here, another node finds out.
+    """
+    if tokens is None or (isinstance(tokens, UpstreamTokens) and tokens.access_token is None):
+        return True
+    return tokens.version == refused_version
 
 
 def park_for_login(call: Call, *, login_url: str, now: datetime) -> Call:

@@ -125,6 +125,22 @@ class UpstreamTokens:
     looks like a theft."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableTokens:
+    """Stored tokens that this node cannot unseal, while other nodes may: it lacks a key of theirs.
+
+    They are no missing login. Nothing here replaces or deletes them.
+    """
+
+    upstream: str
+    owner: Principal
+    version: int
+    """As in `UpstreamTokens`. Tokens of a version that was read before are the same: another node has sealed them anew."""
+    resource: str
+    scope: str | None
+    expires_at: datetime | None
+
+
 # -- what the service needs of the OAuth client ------------------------------------------------------------------------------
 
 
@@ -213,8 +229,8 @@ class UpstreamLoginRows(Protocol):
 
 
 class UpstreamTokenRows(Protocol):
-    async def get(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
-        """The stored tokens; None also if no key of the ring unseals them. A write transaction locks the row."""
+    async def get(self, upstream: str, owner: Principal) -> UpstreamTokens | UnreadableTokens | None:
+        """The stored tokens; None also if no node can unseal them any more. A write transaction locks the row."""
         ...
 
     async def save(self, tokens: UpstreamTokens, *, expected_version: int | None) -> bool:
@@ -223,7 +239,9 @@ class UpstreamTokenRows(Protocol):
 
     async def delete(self, upstream: str, owner: Principal) -> bool: ...
 
-    async def list_owned(self, upstreams: Sequence[str], owners: Sequence[Principal]) -> Sequence[UpstreamTokens]:
+    async def list_owned(
+        self, upstreams: Sequence[str], owners: Sequence[Principal]
+    ) -> Sequence[UpstreamTokens | UnreadableTokens]:
         """The tokens of these owners for these upstreams, for the state of logins in lists of upstreams."""
         ...
 
@@ -232,7 +250,7 @@ class UpstreamTokenRows(Protocol):
         ...
 
     async def list_all_owned(self, owner: Principal, *, limit: int) -> Sequence[UpstreamTokens]:
-        """Tokens of an owner for all upstreams."""
+        """Tokens of an owner for all upstreams, without those that cannot be unsealed here."""
         ...
 
 

@@ -86,6 +86,7 @@ class CheckWork:
 
 
 LOGIN_REQUIRED_PROBLEM: Final = "login_required"
+TOKENS_UNREADABLE_PROBLEM: Final = "tokens_unreadable"
 """The `last_error` of an upstream that refuses its connection for want of a login."""
 
 

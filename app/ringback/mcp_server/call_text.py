@@ -11,7 +11,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
 from ringback.domain.login_waits import awaits_login, find_login_url
 from ringback.domain.upstream_pauses import describe_pause
-from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, UpstreamInfo
+from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, TOKENS_UNREADABLE_PROBLEM, UpstreamInfo
 from ringback.protocol.upstream_logins import login_command
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
@@ -227,11 +227,8 @@ def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
     match None if upstream is None else upstream.state:
         case None:
             return f"'{call.upstream}' is not configured now; the call waits until it is"
-        case "failing" if upstream is not None and upstream.last_error == LOGIN_REQUIRED_PROBLEM:
-            return f"'{call.upstream}' requires a login, for which the call waits; ringback_login says where to sign in"
         case "failing":
-            problem = str(upstream.last_error if upstream else "").replace("_", " ")
-            return f"'{call.upstream}' cannot be reached now ({problem}); if that lasts, the call ends as rejected"
+            return _render_failure(call, "" if upstream is None else upstream.last_error or "")
         case "idle" | "connecting":
             return f"'{call.upstream}' is being started or connected; the call waits for it"
         case _ if call.runs == 0 and call.progress is not None and call.progress.message:
@@ -239,3 +236,12 @@ def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
             return call.progress.message.removesuffix(".")
         case _:
             return "The call waits in the queue for its turn"
+
+
+def _render_failure(call: Call, problem: str) -> str:
+    if problem == LOGIN_REQUIRED_PROBLEM:
+        return f"'{call.upstream}' requires a login, for which the call waits; ringback_login says where to sign in"
+    if problem == TOKENS_UNREADABLE_PROBLEM:
+        return f"This node cannot read the login to '{call.upstream}'; the call waits for a node that has its key"
+    shown = problem.replace("_", " ")
+    return f"'{call.upstream}' cannot be reached now ({shown}); if that lasts, the call ends as rejected"

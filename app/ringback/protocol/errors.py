@@ -7,6 +7,7 @@ RequestFailed
 │   │   └── ScopeRefused     … or our credentials lack a right that this request needs, and no login gets it
 │   ├── CredentialsRequired  … or the upstream requires credentials and none are configured
 │   ├── LoginRequired        … or the upstream requires a login of the owner of the call's credentials
+│   │   └── TokensUnreadable … or the owner has signed in, and this node lacks the key that sealed the tokens
 │   └── TokenUnavailable     … or the authorization server returned no access token
 │       └── TokenReplaced    … or another request has replaced the access token meanwhile: this one may be sent again at once
 ├── ResponseLost             the tool may have run: bytes may have gone out and no response arrived
@@ -52,6 +53,10 @@ class LoginRequired(RequestNotSent):
         """The scope that the upstream asks for (RFC 6750 §3); None if it does not say."""
         self.tokens_version = tokens_version
         """The version of the stored tokens that do not suffice (`UpstreamTokens.version`); None if there were none."""
+
+
+class TokensUnreadable(LoginRequired):
+    """Nobody signs in for it: a node with the key sends the request."""
 
 
 class TokenUnavailable(RequestNotSent):

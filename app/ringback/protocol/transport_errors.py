@@ -24,6 +24,7 @@ from ringback.protocol.errors import (
     SessionGone,
     SessionNotFound,
     TokenReplaced,
+    TokensUnreadable,
     TokenUnavailable,
     UpstreamError,
     UpstreamServerError,
@@ -78,7 +79,8 @@ _ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
 def to_request_error(error: ErrorData) -> RequestFailed:
     """Convert an error of the SDK: made by a transport, made by the SDK, or sent by the upstream."""
     if error.code == TransportErrorCode.LOGIN_REQUIRED and (details := _get_login_details(error.data)) is not None:
-        return LoginRequired(error.message, **details)
+        kind = TokensUnreadable if details.pop("tokens_are_unreadable") else LoginRequired
+        return kind(error.message, **details)
     if error.data == TRANSPORT_ERROR_MARKER and error.code in _ERROR_BY_CODE:
         return _ERROR_BY_CODE[error.code](error.message)
     if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed"):
@@ -97,8 +99,12 @@ def too_large_message(limit: int) -> str:
 
 
 def make_login_error(failure: LoginRequired) -> dict[str, Any]:
-    """The error of a request that requires a login. Its `data` carries the scope and the version of the tokens."""
-    details = {"scope": failure.scope, "tokens_version": failure.tokens_version}
+    """The error of a request that requires a login. Its `data` carries what is known of the tokens."""
+    details = {
+        "scope": failure.scope,
+        "tokens_version": failure.tokens_version,
+        "tokens_are_unreadable": isinstance(failure, TokensUnreadable),
+    }
     data = {TRANSPORT_ERROR_MARKER: details}
     error = {
         "code": int(TransportErrorCode.LOGIN_REQUIRED),
@@ -109,10 +115,9 @@ def make_login_error(failure: LoginRequired) -> dict[str, Any]:
 
 
 def _get_login_details(data: Any) -> dict[str, Any] | None:
-    """The arguments of `LoginRequired`; None if the error was not made here."""
-    if not isinstance(data, Mapping):
-        return None
-    return cast("Mapping[str, dict[str, Any]]", data).get(TRANSPORT_ERROR_MARKER)
+    """What `make_login_error` has put into the error; None if the error was not made here."""
+    details = cast("Mapping[str, Any]", data).get(TRANSPORT_ERROR_MARKER) if isinstance(data, Mapping) else None
+    return None if details is None else dict(details)
 
 
 def make_transport_error(code: TransportErrorCode, message: str) -> dict[str, Any]:

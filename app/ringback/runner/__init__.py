@@ -31,6 +31,7 @@ How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
     no connection, or the session is unknown        RequestNotSent            once more in the next session, then `rejected`
     credentials missing or refused                  RequestNotSent            the same
     a login of a user is required                   LoginRequired             parked until the login (`login_waits`)
+    the login's tokens have a key of other nodes    TokensUnreadable          left to the other nodes
     too many requests (429)                         none                      sent again after a pause (`throttled_calls`)
     bytes were sent, no response came               ResponseLost              resumed or polled by the handle, else `unknown`
     … and the session has ended                     SessionGone               `unknown`

@@ -47,7 +47,7 @@ from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokensUnreadable
 from ringback.runner.drivers.driver import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
@@ -55,7 +55,13 @@ from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry.logs import call_facts
-from ringback.upstreams.errors import ServerChanged, UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
+from ringback.upstreams.errors import (
+    ServerChanged,
+    UpstreamLoginRequired,
+    UpstreamNotConfigured,
+    UpstreamTokensUnreadable,
+    UpstreamUnreachable,
+)
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -247,6 +253,9 @@ class CallExecution:
                     return await self._run_driver(session)
             except ServerChanged as problem:
                 return failed_completion(CallOutcome.UNKNOWN, str(problem))
+            except (TokensUnreadable, UpstreamTokensUnreadable):
+                await self._leased_call.leave_to_others()
+                return None
             except (LoginRequired, UpstreamLoginRequired) as problem:
                 return RefusedForLogin(problem.tokens_version)
             except (UpstreamUnreachable, RequestNotSent):

@@ -233,7 +233,9 @@ class LeasedCall:
         self.call = replace(self.call, arguments=whole.arguments, meta=whole.meta)
 
     async def leave_to_others(self) -> bool:
-        """Whether other nodes may have the key of the arguments. Then this one leases no call of the principal for a while.
+        """Whether other nodes may have the key of the arguments or of the login's tokens, which this one lacks.
+
+        Then it leases no call of the principal for a while.
 
         Raises `StoreUnavailable`.
         """

@@ -11,12 +11,14 @@ from mcp_types import METHOD_NOT_FOUND
 from ringback.domain.call import Handle, ServerFingerprint
 from ringback.domain.errors import InvalidRequest, SignInRequired, Unavailable, UnknownUpstream
 from ringback.domain.principal import Principal
-from ringback.protocol.errors import LoginRequired, RequestFailed, UpstreamError
+from ringback.protocol.errors import LoginRequired, RequestFailed, TokensUnreadable, UpstreamError
 from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.runner.drivers.legacy_task import make_legacy_task_handle
 from ringback.runner.drivers.task import TASK_DRIVER
 from ringback.upstreams.call_session import CallSession, SessionSource
-from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
+from ringback.upstreams.catalog.tool_catalog import upstream_unavailable
+from ringback.upstreams.connection_problems import ConnectionProblem
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable, UpstreamUnreachable
 from ringback.upstreams.session_ports import CallSessionPort
 
 LOOKUP_TIMEOUT_SECONDS: Final = 10.0
@@ -72,6 +74,8 @@ class UpstreamTaskLookup:
                     session = CallSession(connection, await connection.get_shared_session(), is_dedicated=False)
                     handle = await _find_in_session(session, task_id)
                     return handle and replace(handle, server_fingerprint=connection.server_fingerprint)
+        except (TokensUnreadable, UpstreamTokensUnreadable):
+            raise upstream_unavailable(upstream, ConnectionProblem.TOKENS_UNREADABLE) from None
         except (UpstreamLoginRequired, LoginRequired):
             raise SignInRequired(
                 f"Upstream '{upstream}' requires a login before it reports its tasks. Nothing was adopted. See where to sign "

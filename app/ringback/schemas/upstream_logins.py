@@ -75,7 +75,8 @@ class LoginStateView(ResponseBody):
     """Whether you are signed in to an upstream."""
 
     state: LoginStatus = Field(
-        description="none: it has not asked for a login; required; signed_in; expired: the tokens work no more"
+        description="none: it has not asked for a login; required; signed_in; expired: the tokens work no more; "
+        "unreadable: this node lacks the key of the tokens, which other nodes may have"
     )
     owner: CredentialsScope | None = Field(description=f"{_OWNER}; null if the upstream uses no logins")
     scope: str | None

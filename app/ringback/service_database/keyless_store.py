@@ -15,7 +15,7 @@ from ringback.storage.urls import require_sqlite_path
 
 
 async def accept_restore(settings: Settings) -> None:
-    """Accept a SQLite database whose last commits are missing.
+    """Accept a SQLite database whose last commits are missing, or that was moved to another database.
 
     Raises `StoreUnavailable` while a service has it open, and for PostgreSQL, which would only be migrated.
     """

@@ -13,7 +13,7 @@ from ringback.storage.schema import driver_missing
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
-from ringback.storage.sqlite.use_mark import require_whole_if_unused
+from ringback.storage.sqlite.use_mark import require_not_moved, require_whole_if_unused
 from ringback.storage.urls import find_sqlite_path, require_sqlite_path
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ async def open_store(
 
     The service opens the store with `exclusive`: of SQLite, one process can have it at a time. Tools that read, or write a row
     beside a running service, open it without, and do not upgrade the database of a service of an earlier version. If
-    commits are missing, the service opens the store only with `accept_missing_commits`, which accepts the loss for good. Raises
-    `StoreUnavailable`, which says what to do.
+    commits are missing, or the file was moved to another database, the service opens the store only with
+    `accept_missing_commits`, which accepts that for good. Raises `StoreUnavailable`, which says what to do.
     """
     if find_sqlite_path(url) is None:
         store = _load_postgres_store()(url, clock=clock, sealer=sealer)
@@ -64,13 +64,14 @@ def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
         raise to_store_unavailable(error) from error
 
 
-def find_missing_log(url: str) -> StoreUnavailable | None:
-    """The error for a file whose log is missing or damaged; None for any other. Opens nothing."""
+def find_refusal(url: str) -> StoreUnavailable | None:
+    """The error for a file that was moved, or whose log is missing or damaged; None for any other. Opens nothing."""
     path = require_sqlite_path(url)
     try:
+        require_not_moved(path)
         require_whole_if_unused(path)
-    except StoreUnavailable as missing:
-        return missing
+    except StoreUnavailable as refusal:
+        return refusal
     return None
 
 

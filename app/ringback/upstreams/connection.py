@@ -64,6 +64,7 @@ CONNECT_TIMEOUT_SECONDS: Final = 30.0
 RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
 """Below `CONNECT_TIMEOUT_SECONDS`, so that several attempts run while a call waits."""
 RESTARTED_REASON: Final = "An operator has restarted the connection to the upstream. The tool may have run."
+_LOGIN_PROBLEMS: Final = {ConnectionProblem.LOGIN_REQUIRED, ConnectionProblem.TOKENS_UNREADABLE}
 STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
 
@@ -312,7 +313,7 @@ class UpstreamConnection:
             return None
         self._login_gate.open()
         self._handshake_order.note_success()
-        required_login, self._status.problem = self._status.problem is ConnectionProblem.LOGIN_REQUIRED, None
+        required_login, self._status.problem = self._status.problem in _LOGIN_PROBLEMS, None
         self.lists.handle_reconnect()
         self.lists.attach_session(session)
         self._shared_session = session

@@ -5,13 +5,14 @@ from typing import Final, cast
 
 from mcp import MCPError
 
-from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM
+from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, TOKENS_UNREADABLE_PROBLEM
 from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     LoginRequired,
     RequestNotSent,
     ResponseLost,
+    TokensUnreadable,
     TokenUnavailable,
     UpstreamUnavailable,
 )
@@ -29,6 +30,7 @@ class ConnectionProblem(StrEnum):
     HANDSHAKE = "handshake_failed"
     AUTHORIZATION_REQUIRED = "authorization_required"
     LOGIN_REQUIRED = LOGIN_REQUIRED_PROBLEM
+    TOKENS_UNREADABLE = TOKENS_UNREADABLE_PROBLEM
     UNAUTHORISED = "unauthorised"
     LEADS_BACK = "ringback_itself"
     NO_TOKEN = "no_token"  # noqa: S105 - the name of a problem
@@ -55,6 +57,10 @@ _PROBLEM_ADVICE: Final = {
         "'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
     ),
     ConnectionProblem.LOGIN_REQUIRED: f"It requires a login with a browser: {login_command('{upstream}')}.",
+    ConnectionProblem.TOKENS_UNREADABLE: (
+        "There is a login to it, whose tokens are sealed with a key that this node lacks, so nobody has to sign in again: add "
+        "the key to RINGBACK_SECRET_KEYS at this node, and restart it. Until then, nodes that have the key run the calls."
+    ),
     ConnectionProblem.UNAUTHORISED: (
         "It, or its authorization server, refuses the configured credentials. Check them and their scope."
     ),
@@ -77,6 +83,7 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
     (FileNotFoundError, ConnectionProblem.NOT_FOUND),
     (NotADirectoryError, ConnectionProblem.NOT_FOUND),
     (OSError, ConnectionProblem.NOT_STARTED),
+    (TokensUnreadable, ConnectionProblem.TOKENS_UNREADABLE),
     (LoginRequired, ConnectionProblem.LOGIN_REQUIRED),
     (CredentialsRequired, ConnectionProblem.AUTHORIZATION_REQUIRED),
     (CredentialsRejected, ConnectionProblem.UNAUTHORISED),

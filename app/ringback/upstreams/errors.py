@@ -5,6 +5,7 @@ UpstreamUnreachable          no session became available within the connect time
 ├── ConnectionReplaced       the configuration replaced the connection while the request waited
 ├── ServerChanged            the name has another server now than the one that a call's handle belongs to
 └── UpstreamLoginRequired    the upstream opens a session only after a login
+    └── UpstreamTokensUnreadable  … whose tokens are stored, and sealed with a key that this node lacks
 """
 
 
@@ -33,3 +34,7 @@ class UpstreamLoginRequired(UpstreamUnreachable):
         """The scope that the upstream asks for; None if it does not say."""
         self.tokens_version = tokens_version
         """The version of the stored tokens that do not suffice (`UpstreamTokens.version`); None if there were none."""
+
+
+class UpstreamTokensUnreadable(UpstreamLoginRequired):
+    """The owner has signed in, and only nodes with the key of the tokens can use the login. Nobody signs in for it."""

@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 
 from ringback.domain.clock import Clock
-from ringback.protocol.errors import LoginRequired, RequestNotSent
+from ringback.protocol.errors import LoginRequired, RequestNotSent, TokensUnreadable
 from ringback.upstreams.connection_problems import ConnectionProblem, find_cause, get_advice
-from ringback.upstreams.errors import UpstreamLoginRequired
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable
 from ringback.upstreams.oauth.token_source import TokenSource
 
 RETRY_SECONDS: Final = 60.0
@@ -48,13 +48,17 @@ class LoginGate:
         self._retry.set()
 
     async def require_open(self) -> None:
-        """Raise `UpstreamLoginRequired` if a login is required. New tokens open the gate."""
+        """Raise `UpstreamLoginRequired` if a login is required, or is there and cannot be read. New tokens open the gate."""
         if self._required is not None and await self._has_new_tokens():
             self.open()
         if self._required is not None:
-            advice = get_advice(ConnectionProblem.LOGIN_REQUIRED, self._upstream)
-            raise UpstreamLoginRequired(
-                f"login required. {advice}", scope=self._required.scope, tokens_version=self._version
+            problem, kind = ConnectionProblem.LOGIN_REQUIRED, UpstreamLoginRequired
+            if isinstance(self._required, TokensUnreadable):
+                problem, kind = ConnectionProblem.TOKENS_UNREADABLE, UpstreamTokensUnreadable
+            raise kind(
+                f"{problem.replace('_', ' ')}. {get_advice(problem, self._upstream)}",
+                scope=self._required.scope,
+                tokens_version=self._version,
             )
 
     async def wait_open(self) -> None:

@@ -17,6 +17,7 @@ from ringback.protocol.errors import (
     RequestFailed,
     RequestNotSent,
     TokenReplaced,
+    TokensUnreadable,
     UpstreamError,
 )
 from ringback.upstreams.catalog.tool_catalog import (
@@ -27,7 +28,8 @@ from ringback.upstreams.catalog.tool_catalog import (
 )
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
-from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
+from ringback.upstreams.connection_problems import ConnectionProblem
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable, UpstreamUnreachable
 from ringback.upstreams.session import concerns_session
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
@@ -121,6 +123,8 @@ class UpstreamProxy:
                         return await _send_with_retry(connection, method, params, client_capabilities)
             except UpstreamError as error:
                 raise UpstreamErrorResponse(error.error) from None
+            except (TokensUnreadable, UpstreamTokensUnreadable):
+                raise upstream_unavailable(upstream, ConnectionProblem.TOKENS_UNREADABLE) from None
             except (LoginRequired, UpstreamLoginRequired):
                 raise login_required(upstream) from None
             except (TimeoutError, UpstreamUnreachable, RequestFailed):

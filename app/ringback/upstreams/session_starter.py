@@ -18,14 +18,14 @@ from ringback.domain.upstreams import UpstreamChange
 from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import TrustedAuthorities
-from ringback.protocol.errors import LoginRequired
+from ringback.protocol.errors import LoginRequired, TokensUnreadable
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import classify_problem, find_cause
 from ringback.upstreams.dispatch_records import leave_dispatch_record
 from ringback.upstreams.elicitation_router import leave_call_context
-from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable, UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
 from ringback.upstreams.instances import InstanceIds
@@ -103,9 +103,8 @@ class SessionStarter:
             session = cast("UpstreamSession", await self.tasks.start(self._run_session, self.make_options(**options)))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure has a category
             if isinstance(cause := find_cause(error), LoginRequired):
-                raise UpstreamLoginRequired(
-                    str(cause), scope=cause.scope, tokens_version=cause.tokens_version
-                ) from None
+                kind = UpstreamTokensUnreadable if isinstance(cause, TokensUnreadable) else UpstreamLoginRequired
+                raise kind(str(cause), scope=cause.scope, tokens_version=cause.tokens_version) from None
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
         self._lists.attach_session(session)

@@ -17,6 +17,7 @@ import pytest
 from ringback.client import Call, ClientError, Conflict, NotFound, RingbackClient, StartedLogin
 from ringback.domain.principal import ALL_SCOPES, Principal
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.telemetry.logs import JsonFormatter
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.application import RunningApplication, running_application
@@ -64,7 +65,7 @@ class Stage:
 
     async def read_tokens(self, principal: str) -> UpstreamTokens | None:
         store = self.service.app.store
-        return await store.read(lambda tx: tx.upstream_tokens.get("files", Principal(principal)))
+        return await store.read(lambda tx: get_readable_tokens(tx, "files", Principal(principal)))
 
     async def wait_until_waiting(self, call: Call) -> None:
         """Wait until the call waits for a login."""

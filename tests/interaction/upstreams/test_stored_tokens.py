@@ -17,6 +17,7 @@ from ringback.domain.upstream_logins import SHARED_OWNER, OAuthClient, UpstreamT
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.protocol.errors import LoginRequired
 from ringback.runner.drivers.selection import predict_driver_name
+from ringback.services.logins.login_tokens import get_readable_tokens
 from ringback.upstreams.errors import UpstreamLoginRequired
 from ringback.upstreams.oauth.metadata_http import MetadataClients
 from ringback.upstreams.oauth.source_factory import TokenSourceFactory
@@ -86,7 +87,7 @@ class Stage:
         await self.store.write(save)
 
     async def read_tokens(self) -> UpstreamTokens:
-        stored = await self.store.read(lambda tx: tx.upstream_tokens.get("stage", SHARED_OWNER))
+        stored = await self.store.read(lambda tx: get_readable_tokens(tx, "stage", SHARED_OWNER))
         assert stored is not None
         return stored
 

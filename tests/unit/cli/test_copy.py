@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.open import open_store
+from ringback.storage.sqlite import use_mark
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
 from ringback.storage.sqlite.store import lock_for_database
+from ringback.storage.urls import describe_database
+from tests.support.clock import FakeClock
 from tests.support.filled_database import fill_database
 from tests.support.postgres_databases import empty_database
+from tests.support.stores import make_sealer
 
 Run = Callable[..., Result]
 
@@ -66,6 +73,62 @@ def test_a_copy_that_is_finished_says_so_and_changes_nothing(installation: Run, 
 
     assert refused.exit_code == 2
     assert "is already finished" in refused.stderr.replace("\n", " ")
+
+
+async def open_file(*, exclusive: bool) -> None:
+    async with open_store(str(DATABASE), clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive):
+        pass
+
+
+def test_a_service_does_not_start_on_a_file_that_was_moved_until_that_is_accepted(
+    installation: Run, target: str
+) -> None:
+    """Both services would have run the same calls; only the last line of the copy said so."""
+    service = lock_for_database(DATABASE)
+    service.acquire()
+    installation("copy", "--from", str(DATABASE), "--to", target)
+    service.release()
+    asyncio.run(open_file(exclusive=True))  # the copy is not finished
+
+    moved = installation("copy", "--from", str(DATABASE), "--to", with_password(target))
+    assert "A service does not start on the SQLite database any more" in moved.stderr.replace("\n", " ")
+
+    with pytest.raises(StoreUnavailable, match="--accept-restore") as refused:
+        asyncio.run(open_file(exclusive=True))
+    assert describe_database(target) in refused.value.detail
+    assert "opensesame" not in refused.value.detail
+    asyncio.run(open_file(exclusive=False))
+    checked = installation("doctor", "--database", str(DATABASE))
+    assert "was moved to" in checked.stdout.replace("\n", " ")
+
+    installation("doctor", "--database", str(DATABASE), "--accept-restore")
+    asyncio.run(open_file(exclusive=True))
+    asyncio.run(open_file(exclusive=True))
+
+
+def test_a_moved_file_without_its_lock_file_is_refused_too(installation: Run, target: str) -> None:
+    installation("copy", "--from", str(DATABASE), "--to", target)
+    lock_for_database(DATABASE).path.unlink()
+
+    with pytest.raises(StoreUnavailable, match="was moved to another database"):
+        asyncio.run(open_file(exclusive=True))
+
+
+def test_a_copy_of_a_file_that_cannot_be_marked_is_finished_and_says_what_not_to_do(
+    installation: Run, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = {**SESSION_STATEMENTS, "mark_moved": "INSERT INTO no_table VALUES (1)"}
+    monkeypatch.setattr(use_mark, "SESSION_STATEMENTS", refused)
+
+    copied = installation("copy", "--from", str(DATABASE), "--to", target)
+
+    assert copied.exit_code == 0
+    assert "Do not start a service on the SQLite database again" in copied.stderr.replace("\n", " ")
+
+
+def with_password(url: str) -> str:
+    """The same database. The server asks for no password."""
+    return f"{url}{'&' if '?' in url else '?'}password=opensesame"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def make_info(state: str, **over: Any) -> UpstreamInfo:
     ("upstream", "about"),
     [
         (make_info("failing", last_error="cannot_connect"), "'git' cannot be reached now (cannot connect)"),
+        (make_info("failing", last_error="tokens_unreadable"), "This node cannot read the login to 'git'"),
         (make_info("connecting"), "'git' is being started or connected"),
         (make_info("idle"), "'git' is being started or connected"),
         (make_info("ready"), "The call waits in the queue"),

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from ringback.domain.upstream_logins import SHARED_OWNER, UnreadableTokens
 from ringback.services.logins.login_states import LoginStatus, judge_login
 from tests.support.clock import START
 from tests.support.logins import make_tokens
@@ -27,6 +28,13 @@ LATER = START + timedelta(hours=1)
 )
 def test_the_state_of_a_login_follows_from_its_tokens(over: dict[str, object], expected: LoginStatus) -> None:
     assert judge_login(make_tokens(**over), is_requested=False, now=START) is expected
+
+
+def test_a_login_that_this_node_cannot_read_is_neither_missing_nor_ended() -> None:
+    tokens = UnreadableTokens(
+        upstream="git", owner=SHARED_OWNER, version=1, resource="https://mcp.example/mcp", scope=None, expires_at=START
+    )
+    assert judge_login(tokens, is_requested=True, now=START) is LoginStatus.UNREADABLE
 
 
 @pytest.mark.parametrize(("is_requested", "expected"), [(False, LoginStatus.NONE), (True, LoginStatus.REQUIRED)])

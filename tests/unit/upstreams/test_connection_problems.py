@@ -8,6 +8,7 @@ from ringback.protocol.errors import (
     LoginRequired,
     RequestNotSent,
     ResponseLost,
+    TokensUnreadable,
     TokenUnavailable,
     UpstreamUnavailable,
 )
@@ -27,6 +28,7 @@ from ringback.upstreams.connection_problems import ConnectionProblem, classify_p
         (CredentialsRejected(), "unauthorised"),
         (TokenUnavailable(), "no_token"),
         (LoginRequired("sign in"), "login_required"),
+        (TokensUnreadable("no key"), "tokens_unreadable"),
         (ValueError("their words"), "handshake_failed"),
     ],
 )

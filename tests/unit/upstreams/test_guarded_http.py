@@ -18,6 +18,7 @@ from ringback.protocol.errors import (
     ResponseLost,
     ScopeRefused,
     TokenReplaced,
+    TokensUnreadable,
     TokenUnavailable,
     UpstreamError,
     UpstreamUnavailable,
@@ -76,6 +77,14 @@ async def test_a_required_login_comes_out_with_its_scope(scope: str | None) -> N
 
     assert isinstance(required, LoginRequired)
     assert (str(required), required.scope, required.tokens_version) == ("sign in", scope, 3)
+
+
+async def test_tokens_that_this_node_cannot_read_come_out_as_that() -> None:
+    unreadable = await get_failure(TokensUnreadable("no key", tokens_version=3))
+
+    assert isinstance(unreadable, TokensUnreadable)
+    assert (str(unreadable), unreadable.tokens_version) == ("no key", 3)
+    assert not isinstance(await get_failure(LoginRequired("sign in")), TokensUnreadable)
 
 
 @pytest.mark.parametrize("code", TransportErrorCode)

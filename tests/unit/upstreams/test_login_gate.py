@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ringback.protocol.errors import LoginRequired, RequestNotSent
-from ringback.upstreams.errors import UpstreamLoginRequired
+from ringback.protocol.errors import LoginRequired, RequestNotSent, TokensUnreadable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable
 from ringback.upstreams.login_gate import RETRY_SECONDS, LoginGate
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
@@ -63,6 +63,15 @@ async def test_a_request_fails_at_once_and_names_the_scope() -> None:
         await gate.require_open()
 
     assert raised.value.scope == "tools"
+
+
+async def test_a_request_whose_tokens_have_a_key_of_other_nodes_asks_nobody_to_sign_in() -> None:
+    gate, _, _ = make_gate()
+    gate.note_failure(TokensUnreadable("no key", tokens_version=1))
+
+    with pytest.raises(UpstreamTokensUnreadable, match="nobody has to sign in") as raised:
+        await gate.require_open()
+    assert raised.value.tokens_version == 1
 
 
 async def test_a_request_after_a_login_passes_before_the_notification_arrives() -> None:

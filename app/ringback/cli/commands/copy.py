@@ -85,9 +85,14 @@ def _print_result(result: "CopyResult", path: Path, target: str) -> None:
     keys = (
         f"set RINGBACK_SECRET_KEYS to the content of '{key_file}'" if key_file.exists() else "keep RINGBACK_SECRET_KEYS"
     )
+    end = (
+        "A service does not start on the SQLite database any more"
+        if result.is_source_marked
+        else "Do not start a service on the SQLite database again"
+    )
     print_message(
         f"All rows of '{path}' are in {describe_database(target)}. Now set RINGBACK_DATABASE_URL, and {keys}, for every node "
-        "and every command. Do not start a service on the SQLite database again: both would run the same calls."
+        f"and every command. {end}: both would run the same calls."
     )
 
 

@@ -56,7 +56,8 @@ def doctor(
         bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks. Needs --api-key.")
     ] = False,
     restored: Annotated[
-        bool, typer.Option("--accept-restore", help="Accept a database whose last commits are missing.")
+        bool,
+        typer.Option("--accept-restore", help="Accept a database whose last commits are missing, or that was moved."),
     ] = False,
     lost_keys: Annotated[
         bool, typer.Option("--accept-lost-keys", help="Let the service start without the missing keys.")
@@ -102,7 +103,9 @@ async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool)
     try:
         if restored:
             await accept_restore(settings)
-            findings.append(fine("restore", "accepted: the missing commits are not reported again"))
+            findings.append(
+                fine("restore", "accepted: missing commits, and a move to another database, are not reported again")
+            )
         if lost_keys:
             names = ", ".join(await accept_lost_keys(settings)) or "none is missing"
             findings.append(fine("lost keys", f"accepted: {names}"))

@@ -18,7 +18,7 @@ from ringback.service_database import open_shared_store
 from ringback.services.insights.missing_roles import find_missing_roles, has_node
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity, find_missing_log, inspect_server
+from ringback.storage.open import check_integrity, find_refusal, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding
 
 async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> list[Finding]:
     key = _check_key_file(settings, path)
-    if missing := find_missing_log(settings.database_url):
-        return [key, fault("database file", missing.detail)]
+    if refusal := find_refusal(settings.database_url):
+        return [key, fault("database file", refusal.detail)]
     if not key.ok:
         return [key]
     try:

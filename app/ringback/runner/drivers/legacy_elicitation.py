@@ -17,7 +17,7 @@ from mcp_types import INVALID_PARAMS
 from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.inputs import check_input_requests, require_further_round
 from ringback.domain.login_waits import awaits_login
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost, TokensUnreadable
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
@@ -106,7 +106,8 @@ class _ElicitationRelay:
             handle = self._context.call.handle
             # The handle of a round sends the call again, and joins no session.
             if handle is None or handle.driver == MRTR_DRIVER:
-                raise ResponseLost(_LOGIN_REQUIRED if isinstance(failure, LoginRequired) else _NOT_ANSWERED) from None
+                requires_login = isinstance(failure, LoginRequired) and not isinstance(failure, TokensUnreadable)
+                raise ResponseLost(_LOGIN_REQUIRED if requires_login else _NOT_ANSWERED) from None
             if isinstance(failure, RequestNotSent):
                 raise
             raise RequestNotSent(_NOT_ANSWERED) from None

@@ -36,7 +36,7 @@ from ringback.services.logins.login_redirects import (
     require_granted_code,
     require_own_redirect,
 )
-from ringback.services.logins.login_tokens import LoginRevocations, ends_grant_of, replace_tokens
+from ringback.services.logins.login_tokens import LoginRevocations, ends_grant_of, get_readable_tokens, replace_tokens
 from ringback.services.logins.login_waits import LoginWaits, write_for_owner
 from ringback.telemetry.logs import AUDIT_LOGGER
 
@@ -120,7 +120,7 @@ class LoginCompletion:
             if not await tx.upstream_logins.delete(login.id):  # erased with its principal
                 raise UnknownLogin(NO_LOGIN)
             await _require_valid_key(tx, login.key_id)
-            replaced = await tx.upstream_tokens.get(login.upstream, login.owner)
+            replaced = await get_readable_tokens(tx, login.upstream, login.owner)
             tokens = await replace_tokens(tx, login, granted)
             await record_change(tx, caller, "complete_login", login.upstream, owner=login.owner or None)
             await self._waits.resume_calls(tx, tokens)

@@ -11,7 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_urls import login_page_url
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope, UpstreamTokens
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope, UnreadableTokens, UpstreamTokens
 from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, UpstreamInfo
 
 
@@ -22,6 +22,8 @@ class LoginStatus(StrEnum):
     SIGNED_IN = "signed_in"
     EXPIRED = "expired"
     """There are tokens that do not work any more and cannot be refreshed."""
+    UNREADABLE = "unreadable"
+    """There are tokens, and this node lacks the key to read them, which other nodes may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ async def read_login_states(
 
 def _state_of(
     info: UpstreamInfo,
-    tokens: Mapping[tuple[str, Principal], UpstreamTokens],
+    tokens: Mapping[tuple[str, Principal], UpstreamTokens | UnreadableTokens],
     principal: Principal,
     now: datetime,
     public_url: str,
@@ -94,10 +96,12 @@ def _state_of(
     )
 
 
-def judge_login(tokens: UpstreamTokens | None, *, is_requested: bool, now: datetime) -> LoginStatus:
+def judge_login(tokens: UpstreamTokens | UnreadableTokens | None, *, is_requested: bool, now: datetime) -> LoginStatus:
     """`is_requested`: the upstream refused a request without tokens."""
     if tokens is None:
         return LoginStatus.REQUIRED if is_requested else LoginStatus.NONE
+    if isinstance(tokens, UnreadableTokens):
+        return LoginStatus.UNREADABLE
     has_ended = tokens.expires_at is not None and tokens.expires_at <= now and tokens.refresh_token is None
     if tokens.access_token is None or has_ended:
         return LoginStatus.EXPIRED

@@ -11,11 +11,18 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from ringback.domain.clock import epoch_milliseconds, seconds
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import ContentUnreadable, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
-from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, LoginFlow, UpstreamLogin, UpstreamTokens
+from ringback.domain.upstream_logins import (
+    SHARED_OWNER,
+    GrantedTokens,
+    LoginFlow,
+    UnreadableTokens,
+    UpstreamLogin,
+    UpstreamTokens,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +32,23 @@ REVOCATIONS_MAX: Final = 100
 
 class EndedLogin(NamedTuple):
     tokens: UpstreamTokens | None
-    """None if no key unseals them."""
+    """None if no node can unseal them any more."""
+
+
+async def get_readable_tokens(tx: Transaction, upstream: str, owner: Principal) -> UpstreamTokens | None:
+    """The stored tokens. Raises `ContentUnreadable` if only other nodes can read them: they are changed there."""
+    tokens = await tx.upstream_tokens.get(upstream, owner)
+    if isinstance(tokens, UnreadableTokens):
+        raise ContentUnreadable(
+            f"There is a login to upstream '{upstream}', and this node lacks the key that sealed its tokens. Another node has "
+            "it. Send the request again."
+        )
+    return tokens
 
 
 async def end_login(tx: Transaction, upstream: str, owner: Principal) -> EndedLogin | None:
-    """Delete the tokens of the owner and return them; None if there were none."""
-    tokens = await tx.upstream_tokens.get(upstream, owner)
+    """Delete the tokens of the owner and return them; None if there were none. Raises `ContentUnreadable`."""
+    tokens = await get_readable_tokens(tx, upstream, owner)
     if not await tx.upstream_tokens.delete(upstream, owner):
         return None
     await _note_change(tx, upstream, owner)
@@ -38,12 +56,15 @@ async def end_login(tx: Transaction, upstream: str, owner: Principal) -> EndedLo
 
 
 async def replace_tokens(tx: Transaction, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:
-    """Store the tokens of a login and return them. Those of an earlier login, and what no key unseals, are overwritten."""
+    """Store the tokens of a login and return them. Those of an earlier login, and what no node can unseal, are overwritten.
+
+    Raises `ContentUnreadable`.
+    """
     while True:
-        stored = await tx.upstream_tokens.get(login.upstream, login.owner)
+        stored = await get_readable_tokens(tx, login.upstream, login.owner)
         tokens = _make_tokens(login, granted, stored, now=tx.now())
         if stored is None:
-            await tx.upstream_tokens.delete(login.upstream, login.owner)  # a row that no key unseals
+            await tx.upstream_tokens.delete(login.upstream, login.owner)  # a row that no node can unseal any more
         if await tx.upstream_tokens.save(tokens, expected_version=None if stored is None else stored.version):
             await _note_change(tx, login.upstream, login.owner)
             return tokens
@@ -108,7 +129,7 @@ class LoginRevocations:
         task.add_done_callback(self._running.discard)
 
     async def _revoke_unsaved(self, store: Store, login: UpstreamLogin, granted: GrantedTokens) -> None:
-        async def read(tx: Transaction) -> tuple[UpstreamTokens | None, UpstreamTokens]:
+        async def read(tx: Transaction) -> tuple[UpstreamTokens | UnreadableTokens | None, UpstreamTokens]:
             unsaved = _make_tokens(login, granted, None, now=tx.now())
             return await tx.upstream_tokens.get(login.upstream, login.owner), unsaved
 
@@ -117,7 +138,9 @@ class LoginRevocations:
         except StoreUnavailable:  # the commit may have been lost, and the tokens be stored
             log.warning("login.not_revoked", extra={"upstream": login.upstream, "failure": "store_unavailable"})
             return
-        if stored is None or ends_grant_of(stored, unsaved):
+        if isinstance(stored, UnreadableTokens):  # they may be of the same grant, which other nodes use
+            log.warning("login.not_revoked", extra={"upstream": login.upstream, "failure": "tokens_unreadable"})
+        elif stored is None or ends_grant_of(stored, unsaved):
             await self._flow.revoke_tokens(unsaved)
 
 

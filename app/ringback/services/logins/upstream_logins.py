@@ -45,7 +45,7 @@ from ringback.services.logins.login_redirects import (
     parse_redirect,
 )
 from ringback.services.logins.login_states import lacks_required_scope
-from ringback.services.logins.login_tokens import EndedLogin, end_login
+from ringback.services.logins.login_tokens import EndedLogin, end_login, get_readable_tokens
 from ringback.services.logins.login_waits import LoginWaits, write_for_owner
 from ringback.services.unserved_upstreams import make_not_found
 from ringback.telemetry.logs import AUDIT_LOGGER
@@ -218,11 +218,11 @@ class UpstreamLogins:
     # -- the first half of a login --
 
     async def _read_required_scope(self, principal: Principal, upstream: str, owner: Principal) -> str | None:
-        """The scope that the stored tokens lack. Raises `QuotaExceeded` before anything is sent."""
+        """The scope that the stored tokens lack. Raises `QuotaExceeded` and `ContentUnreadable` before anything is sent."""
 
         async def read(tx: Transaction) -> UpstreamTokens | None:
             await _require_few_logins(tx, principal)
-            return await tx.upstream_tokens.get(upstream, owner)
+            return await get_readable_tokens(tx, upstream, owner)
 
         tokens = await self._store.read(read)
         return tokens.required_scope if tokens is not None and lacks_required_scope(tokens) else None

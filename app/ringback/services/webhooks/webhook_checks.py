@@ -98,17 +98,14 @@ async def require_headers_for_origin(
 
     Responses show names only, so a stolen API key must not get the values by changing the URL. Headers are sealed with the
     secrets: while these cannot be read, they stay as they are, in case that their key comes back, unless a new secret
-    replaces all of it. Raises `Unavailable` while other nodes may read them: a new secret would remove the headers there too.
+    replaces all of it. Raises `Unavailable` while other nodes may read them.
     """
     targets = TargetCache(policy)
     is_elsewhere = targets.get_origin(url) != targets.get_origin(webhook.url)
     if webhook.has_unreadable_secrets:
+        if are_given or is_elsewhere or replaces_secret:
+            await require_no_other_reader(tx, webhook)
         if (are_given or is_elsewhere) and not replaces_secret:
-            if await tx.sealing_keys.lacks_any():
-                raise Unavailable(
-                    "This node lacks a key of other nodes, and one of them may know the webhook's headers. Send the request "
-                    "again."
-                )
             raise InvalidRequest(
                 "headers: the key that sealed the webhook's secret and headers is missing here, so the headers, and the origin "
                 f"of the URL, cannot be changed. Rotate the secret first: POST /v1/webhooks/{webhook.id}/rotate-secret. Then "
@@ -118,6 +115,18 @@ async def require_headers_for_origin(
         raise InvalidRequest(
             "headers: the webhook has headers, and its new URL has another origin. Send the headers again with the URL, "
             "or {} to remove them."
+        )
+
+
+async def require_no_other_reader(tx: Transaction, webhook: Webhook) -> None:
+    """Raise `Unavailable` if other nodes may read the secrets and headers, and this one cannot.
+
+    A new secret would replace all that is sealed: the headers, and the previous secrets that still sign.
+    """
+    if webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
+        raise Unavailable(
+            "This node lacks a key of other nodes, and one of them may know the webhook's secret and headers. Send the request "
+            "again."
         )
 
 

@@ -46,6 +46,7 @@ from ringback.services.webhooks.webhook_checks import (
     get_own_webhook,
     require_enabled,
     require_headers_for_origin,
+    require_no_other_reader,
     require_secret_quota,
 )
 from ringback.services.webhooks.webhook_updates import UpdatedWebhook, remove_webhook_batch, update_webhook
@@ -263,7 +264,10 @@ class Webhooks:
     async def rotate_secret(
         self, caller: Caller, webhook_id: str, *, secret: str | None, overlap_seconds: float
     ) -> RotatedSecret:
-        """Sign with a new secret from now on, and also with the previous secrets until the overlap ends."""
+        """Sign with a new secret from now on, and also with the previous secrets until the overlap ends.
+
+        Raises `Unavailable` while only other nodes can read the previous secrets and the headers.
+        """
         caller.require_scope(Scope.WEBHOOKS)
         newest, generated = choose_secret(secret, self._ids)
 
@@ -272,6 +276,7 @@ class Webhooks:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             if webhook.is_subscription:
                 raise InvalidRequest(f"The secret of a subscription is its client's. {SUBSCRIPTION_ADVICE}")
+            await require_no_other_reader(tx, webhook)
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)

@@ -12,5 +12,6 @@ interruption, brings a copy up to date that was made while the service ran, and 
     the service stops
     ringback copy, again                under the file's lock: only what has changed is written, and every row is compared
 
-Until the last step the target has a table `unfinished_copy`, with which no store opens it.
+Until the last step the target has a table `unfinished_copy`, with which no store opens it. After it the source has a mark, with
+which no service opens it (`sqlite.use_mark`).
 """

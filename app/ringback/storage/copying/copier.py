@@ -99,6 +99,8 @@ class CopyResult:
     """False if a service has the source open: then the large tables are copied, and a second run finishes."""
     tables: list[TableProgress]
     replaced_characters: int
+    is_source_marked: bool
+    """Whether services refuse the source from now on."""
 
 
 async def copy_database(path: Path, url: str, *, report: Report) -> CopyResult:
@@ -106,16 +108,17 @@ async def copy_database(path: Path, url: str, *, report: Report) -> CopyResult:
 
     A repeated copy continues where this one ended. Raises `StoreUnavailable`, which says what to do.
     """
-    with _explaining_source(path), closing(CopySource(path)) as source, _locked_if_free(path, source) as is_locked:
+    with _explaining_source(path), closing(CopySource(path)) as source, _locked_if_free(path, source) as lock:
         await _require_current_schema(path)
         async with open_target(url) as target:
             await target.begin(KEYS, source=str(path))
-            names = [name for name in KEYS if is_locked or name in LARGE]
+            names = [name for name in KEYS if lock is not None or name in LARGE]
             tables = [await _copy_table(name, source, target, report) for name in names]
-            if is_locked:
+            if lock is not None:
                 await _require_equal_counts(source, target)
                 await target.finish()
-        return CopyResult(is_locked, tables, source.replaced_characters)
+        is_marked = lock is not None and source.mark_moved(lock, url)
+        return CopyResult(lock is not None, tables, source.replaced_characters, is_marked)
 
 
 @contextmanager
@@ -138,15 +141,15 @@ async def _require_current_schema(path: Path) -> None:
 
 
 @contextmanager
-def _locked_if_free(path: Path, source: CopySource) -> Generator[bool]:
-    """Keep services from the file. False if one has it open; raises `StoreUnavailable` if the lock cannot be written."""
+def _locked_if_free(path: Path, source: CopySource) -> Generator[FileLock | None]:
+    """Keep services from the file. None if one has it open; raises `StoreUnavailable` if the lock cannot be written."""
     lock = lock_for_database(path)
     if not _acquire_if_free(lock):
-        yield False
+        yield None
         return
     try:
         source.require_no_missing_commits(lock)
-        yield True
+        yield lock
     finally:
         lock.release()
 

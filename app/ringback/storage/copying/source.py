@@ -1,6 +1,7 @@
 """The rows of a SQLite file, in the order of their keys, in batches of bounded size."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,8 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.commit_counter import require_no_missing_commits
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.file_lock import FileLock
-from ringback.storage.sqlite.use_mark import require_whole_if_unused
+from ringback.storage.sqlite.use_mark import mark_moved, require_whole_if_unused
+from ringback.storage.urls import describe_database
 
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
@@ -51,6 +53,12 @@ class CopySource:
     def require_no_missing_commits(self, lock: FileLock) -> None:
         """Raise `StoreUnavailable` if the file has lost commits since a service wrote it."""
         require_no_missing_commits(self._connection, lock, accept_missing=False)
+
+    def mark_moved(self, lock: FileLock, target: str) -> bool:
+        """Let no service open the file by mistake. False if the file cannot be written: the copy is finished all the same."""
+        with suppress(OSError):
+            lock.write_moved_to(describe_database(target))
+        return mark_moved(self._connection)
 
     def count_calls_by_status(self) -> Mapping[str, int]:
         return dict(self._connection.execute("SELECT status, count(*) FROM calls GROUP BY status"))

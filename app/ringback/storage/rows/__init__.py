@@ -22,7 +22,7 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     login_waits      calls that wait for a login to their upstream, and when one of them is sent again without it
     mcp_sessions     legacy MCP sessions
     upstream_logins  logins to upstreams, their tokens, registered OAuth clients; upstreams that are not configured any more
-    encryption       sealed values and their keys
+    encryption       sealed values; sealing_keys: the keys that sealed them
     api_keys         hashes of API keys
     dashboard_access  sign-ins to the dashboard, portal links, the audit log
     erasures         erasures, and the rows that they remove

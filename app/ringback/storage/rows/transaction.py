@@ -14,7 +14,7 @@ from ringback.storage.rows.deliveries import (
     SqlWebhookDeliveries,
 )
 from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance
-from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
+from ringback.storage.rows.encryption import SqlSealedValues
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
@@ -23,6 +23,7 @@ from ringback.storage.rows.login_waits import SqlLoginChecks, SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUpkeep, SqlUsage
+from ringback.storage.rows.sealing_keys import SqlSealingKeys
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
 from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUnusedLogins, SqlUpstreamLogins, SqlUpstreamTokens

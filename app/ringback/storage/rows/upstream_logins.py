@@ -8,9 +8,10 @@ from typing import Final
 from ringback.domain.ids import LoginId
 from ringback.domain.principal import Principal
 from ringback.domain.unused_logins import UnusedLogin
-from ringback.domain.upstream_logins import RegisteredClient, UpstreamLogin, UpstreamTokens
+from ringback.domain.upstream_logins import RegisteredClient, UnreadableTokens, UpstreamLogin, UpstreamTokens
 from ringback.signing.sealing import UnsealError
 from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.sealing_keys import SqlSealingKeys
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 from ringback.storage.upstream_login_records import (
@@ -37,7 +38,7 @@ class _SealedRows(SqlRows):
         return self._unit.sealer.seal(text, associated_data=place)
 
     def _unseal(self, sealed: bytes, place: str) -> bytes | None:
-        """None if no key of the ring unseals the value: its owner signs in again."""
+        """None if no key of the ring unseals the value."""
         try:
             return self._unit.sealer.unseal(sealed, associated_data=place)
         except UnsealError:
@@ -78,9 +79,9 @@ class SqlUpstreamLogins(_SealedRows, noun="upstream_logins"):
 class SqlUpstreamTokens(_SealedRows, noun="upstream_tokens"):
     """Implements `domain.upstream_logins.UpstreamTokenRows`."""
 
-    async def get(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
+    async def get(self, upstream: str, owner: Principal) -> UpstreamTokens | UnreadableTokens | None:
         row = await self._sql.fetch_one("get", id=tokens_id(upstream, owner))
-        return None if row is None else self._read(row)
+        return None if row is None else self._read(row) or await self._describe_unreadable(row)
 
     async def save(self, tokens: UpstreamTokens, *, expected_version: int | None) -> bool:
         row = _TOKENS.encode(to_stored_tokens(tokens))
@@ -92,9 +93,12 @@ class SqlUpstreamTokens(_SealedRows, noun="upstream_tokens"):
     async def delete(self, upstream: str, owner: Principal) -> bool:
         return await self._sql.execute("delete", id=tokens_id(upstream, owner)) == 1
 
-    async def list_owned(self, upstreams: Sequence[str], owners: Sequence[Principal]) -> Sequence[UpstreamTokens]:
+    async def list_owned(
+        self, upstreams: Sequence[str], owners: Sequence[Principal]
+    ) -> Sequence[UpstreamTokens | UnreadableTokens]:
         ids = [tokens_id(upstream, owner) for upstream in upstreams for owner in owners]
-        found = [self._read(row) for row in await self._sql.fetch_all("many", ids=self._sql.array(ids))]
+        rows = await self._sql.fetch_all("many", ids=self._sql.array(ids))
+        found = [self._read(row) or await self._describe_unreadable(row) for row in rows]
         return [tokens for tokens in found if tokens is not None]
 
     async def count_owners(self, upstream: str, *, limit: int) -> int:
@@ -109,6 +113,20 @@ class SqlUpstreamTokens(_SealedRows, noun="upstream_tokens"):
     def _read(self, row: Row) -> UpstreamTokens | None:
         secrets = self._unseal(row["secrets"], tokens_associated_data(row["id"]))
         return None if secrets is None else from_stored_tokens(_TOKENS.decode(row, secrets=secrets))
+
+    async def _describe_unreadable(self, row: Row) -> UnreadableTokens | None:
+        """None if no other node may have the key: the tokens are lost, and their owner signs in again."""
+        if not await SqlSealingKeys(self._unit).lacks_any():
+            return None
+        stored = _TOKENS.decode(row, secrets=b"")
+        return UnreadableTokens(
+            upstream=stored.upstream,
+            owner=stored.owner,
+            version=stored.version,
+            resource=stored.resource,
+            scope=stored.scope,
+            expires_at=stored.expires_at,
+        )
 
 
 class SqlOAuthClients(_SealedRows, noun="oauth_clients"):

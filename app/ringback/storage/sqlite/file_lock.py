@@ -1,10 +1,11 @@
 """The lock that one serving process has on a database file, and the count of its commits.
 
 The lock is the operating system's (flock), so it ends with the process however that ends. The lock file stays in place: if it
-were removed, two processes could lock two files of the same name. It has two lines of fixed width:
+were removed, two processes could lock two files of the same name. It has two lines of fixed width, and a third after a copy:
 
     1234                     the process id, to name the holder in an error
     00000000000000004711     the number of the holder's group commits, written after each COMMIT
+    postgresql://host/db     where the database was moved, without the password (`use_mark`)
 
 A forked child has a copy of the descriptor, with which the lock would outlive the process: it closes its copy at once. Workers
 of a process pool, for example, go on when their server was killed, and the next server could not start.
@@ -29,6 +30,7 @@ LOCK_FILE_SUFFIX: Final = ".lock"
 _DIGITS: Final = 20
 """Digits of a line: as many as 2**64 has."""
 _COUNT_OFFSET: Final = _DIGITS + 1
+_MOVED_OFFSET: Final = 2 * _COUNT_OFFSET
 _COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
 _REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 """Errors that last until a person gives this user the right to write."""
@@ -112,6 +114,20 @@ class FileLock:
     def write_commit_count(self, number: int) -> None:
         if self._descriptor is not None:
             os.pwrite(self._descriptor, f"{number:0{_DIGITS}}\n".encode(), _COUNT_OFFSET)
+
+    def write_moved_to(self, database: str) -> None:
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, _MOVED_OFFSET)
+            os.pwrite(self._descriptor, f"{database}\n".encode(), _MOVED_OFFSET)
+
+    def peek_moved_to(self) -> str | None:
+        """Where the last copy was made, without having the lock; None if there was none."""
+        try:
+            with self._path.open("rb") as file:
+                line = file.read()[_MOVED_OFFSET:]
+        except OSError:
+            return None
+        return line.decode(errors="replace").strip() or None
 
     def release(self) -> None:
         if self._descriptor is not None:

@@ -27,7 +27,13 @@ from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_whole, require_whole_if_unused
+from ringback.storage.sqlite.use_mark import (
+    mark_complete,
+    mark_in_use,
+    require_not_moved,
+    require_whole,
+    require_whole_if_unused,
+)
 
 T = TypeVar("T")
 
@@ -72,8 +78,8 @@ class SqliteStore:
     async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
         """Create or migrate the file. With `exclusive`, take its lock, which one serving process can have.
 
-        Raises `StoreUnavailable`, also if commits of an earlier serving process are missing, unless that is accepted, and
-        without `exclusive` if a process of an earlier version serves the file.
+        Raises `StoreUnavailable`, also if the file was moved to another database or commits of an earlier serving process are
+        missing, unless that is accepted, and without `exclusive` if a process of an earlier version serves the file.
         """
         self._integrity = DatabaseIntegrity(self._path)
         with ExitStack() as stack:
@@ -83,6 +89,7 @@ class SqliteStore:
                 if lock is None:
                     require_whole_if_unused(self._path)
                 elif not accept_missing_commits:
+                    require_not_moved(self._path)
                     require_whole(self._path, commit_count=lock.read_commit_count())
                 reader = stack.enter_context(
                     closing(database.connect(self._path, lock_wait_seconds=OPEN_LOCK_WAIT_SECONDS))

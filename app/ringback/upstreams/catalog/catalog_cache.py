@@ -26,7 +26,7 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.domain.upstream_logins import SHARED_OWNER, UnreadableTokens
 from ringback.domain.upstream_rows import ELICITING_PREFIX, PROFILE_PART, CatalogPart
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamChange, UpstreamProfile
 from ringback.upstreams.catalog.listing import ENTRIES_PER_LOOP_TURN, parse_tools
@@ -313,6 +313,8 @@ class CatalogCaches:
 async def _is_stored(tx: Transaction, upstream: str, owner: Principal, login: FollowedLogin) -> bool:
     """Whether this login is still the owner's. Until the unit ends, no other login replaces it."""
     tokens = await tx.upstream_tokens.get(upstream, owner)
+    if isinstance(tokens, UnreadableTokens):  # whose they are is not known here
+        return False
     return not login.has_ended and login.login_id == (None if tokens is None else tokens.login_id)
 
 

@@ -298,6 +298,11 @@ def upstream_unavailable(upstream: str, problem: str | None) -> Unavailable:
             f"Upstream '{upstream}' cannot be started ({problem}), until its entry in the configuration is corrected. "
             "See what to do: GET /v1/upstreams"
         )
+    if problem == ConnectionProblem.TOKENS_UNREADABLE:
+        return Unavailable(
+            f"There is a login to upstream '{upstream}', and this node lacks the key that sealed its tokens. Another node has "
+            "it. Send the request again."
+        )
     state = "does not respond now" if problem is None else f"cannot be reached now ({problem})"
     return Unavailable(f"Upstream '{upstream}' {state}. See how it is doing: GET /v1/upstreams")
 

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import httpx2
 
 from ringback.domain import jsontext
+from ringback.protocol.errors import TokensUnreadable
 from ringback.protocol.sessions import HANDSHAKE_METHODS
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord
 from ringback.upstreams.oauth.challenge import Refusal, parse_refusal
@@ -46,6 +47,13 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         if _get_origin(request.url) != self._origin:
             await _record_dispatch(request)
             return await self._inner.handle_async_request(request)
+        try:
+            return await self._send_with_token(request)
+        except TokensUnreadable:  # its tool did not run, and another node sends it
+            await _record_unsent(request)
+            raise
+
+    async def _send_with_token(self, request: httpx2.Request) -> httpx2.Response:
         token = await self._tokens.get_token(on_wait=partial(_record_unsent, request))
         response = await self._send(request, token)
         if response.status_code == HTTPStatus.UNAUTHORIZED:

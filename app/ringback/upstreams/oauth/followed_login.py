@@ -41,6 +41,11 @@ class FollowedLogin:
             self.on_change(has_ended=False)
         return True
 
+    def follow_unreadable(self) -> None:
+        """Tokens are stored that this node cannot read. Whose login they are of is not known, so the followed one has ended."""
+        if self._is_known:
+            self.end()
+
     def end(self) -> None:
         if not self.has_ended:
             self.has_ended = True

@@ -1,7 +1,8 @@
 """The tokens of one owner for one upstream: cached, refreshed once for all waiting requests, and shared by all nodes.
 
     get_token ──▶ cached and fresh ──────────────────────────────────▶ the token
-        │           └── no tokens ───────────────────────────────────▶ None: the request goes without
+        │           ├── no tokens ───────────────────────────────────▶ None: the request goes without
+        │           └── sealed with a key of other nodes ────────────▶ `TokensUnreadable`
         └──▶ expires soon, or refused by the upstream ──▶ claim ──▶ refresh ──▶ save, notify the other nodes
                  │                                          ├── refused ───▶ `LoginRequired`
                  │                                          └── failed ────▶ the old token, else `TokenUnavailable`
@@ -23,8 +24,15 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals, owner_erased_topic, upstream_tokens_topic
-from ringback.domain.upstream_logins import UpstreamTokens
-from ringback.protocol.errors import LoginRequired, RequestNotSent, ScopeRefused, TokenReplaced, TokenUnavailable
+from ringback.domain.upstream_logins import UnreadableTokens, UpstreamTokens
+from ringback.protocol.errors import (
+    LoginRequired,
+    RequestNotSent,
+    ScopeRefused,
+    TokenReplaced,
+    TokensUnreadable,
+    TokenUnavailable,
+)
 from ringback.protocol.upstream_logins import login_command
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.oauth.challenge import Refusal
@@ -56,6 +64,9 @@ DRAIN_SECONDS: Final = 10.0
 """How long the end of the service waits for a refresh: its token request takes no longer."""
 WRITES_MAX: Final = 5
 """Attempts to note what the upstream refused, over the writes of other nodes. A refresh writes twice."""
+_TOKENS_UNREADABLE: Final = (
+    "There is a login to the upstream, and this node lacks the key that sealed its tokens. Another node has it."
+)
 _LOGIN_REQUIRED: Final = "The upstream requires a login. Sign in to it"
 
 
@@ -87,6 +98,8 @@ class StoredTokenSource:
         self._stale_at = 0.0
         """By `Clock.monotonic`; 0 if the tokens have to be read."""
         self._is_loaded = False
+        self._is_unreadable = False
+        """Whether the stored tokens are for this upstream, and this node cannot read them."""
         self._is_notified = False
         """Whether tokens changed since the last read."""
         self._reading = asyncio.Lock()
@@ -156,11 +169,13 @@ class StoredTokenSource:
     # -- the cache --
 
     async def _get_tokens(self) -> UpstreamTokens | None:
-        """The tokens of the owner that are for this upstream."""
+        """The tokens of the owner that are for this upstream. Raises `TokensUnreadable`."""
         if self._clock.monotonic() >= self._stale_at:
             async with self._reading:
                 if self._clock.monotonic() >= self._stale_at:
                     await self._read_tokens()
+        if self._is_unreadable:
+            raise TokensUnreadable(_TOKENS_UNREADABLE, tokens_version=self._version)
         return self._tokens
 
     async def _read_tokens(self) -> None:
@@ -178,8 +193,16 @@ class StoredTokenSource:
             if not self._is_loaded:
                 raise TokenUnavailable("The tokens for the upstream could not be read. Try again later.") from None
 
-    def _accept_stored(self, stored: UpstreamTokens | None) -> None:
+    def _accept_stored(self, stored: UpstreamTokens | UnreadableTokens | None) -> None:
+        """Tokens that were read are used also after another node has sealed them anew."""
         self._is_loaded = True
+        if isinstance(stored, UnreadableTokens):
+            if self._tokens is None or stored.version != self._version:
+                self._tokens, self._version = None, stored.version
+                self._is_unreadable = is_resource_of(stored.resource, self.config.url)
+                self.login.follow_unreadable()
+            return
+        self._is_unreadable = False
         if not self.login.follow(None if stored is None else stored.login_id):
             self._tokens = None if stored is None else self._tokens
             return
@@ -197,11 +220,11 @@ class StoredTokenSource:
 
     def end_login(self) -> None:
         """Called when the owner was erased."""
-        self._tokens = None
+        self._tokens, self._is_unreadable = None, False
         self.login.end()
 
     async def check_login(self) -> None:
-        with suppress(TokenUnavailable):
+        with suppress(TokenUnavailable, TokensUnreadable):
             await self._get_tokens()
 
     @property
@@ -324,10 +347,12 @@ class StoredTokenSource:
         If the store fails, the next refusal tries again.
         """
         self._stale_at = 0.0
-        before: UpstreamTokens | None = tokens
+        before: UpstreamTokens | UnreadableTokens | None = tokens
         try:
             for _ in range(WRITES_MAX):
-                if before is None or before.access_token != tokens.access_token:
+                if isinstance(before, UnreadableTokens) and before.version == tokens.version:
+                    before = tokens
+                if not isinstance(before, UpstreamTokens) or before.access_token != tokens.access_token:
                     return False
                 changed = replace(change(before), version=before.version + 1)
                 if await self._store.save(changed, expected_version=before.version):

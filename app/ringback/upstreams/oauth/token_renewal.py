@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.upstream_logins import LoginFailed, UpstreamTokens
+from ringback.domain.upstream_logins import LoginFailed, UnreadableTokens, UpstreamTokens
 from ringback.upstreams.oauth.client_store import ClientStore
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.registration import forget_client
@@ -64,7 +64,7 @@ class TokenRenewal:
             return True
         for _ in range(SAVES_MAX):
             stored = await self._persist(lambda: self._store.load(claimed.upstream, claimed.owner), claimed)
-            if stored is None or not _is_same_grant(stored, claimed):
+            if stored is None or isinstance(stored, UnreadableTokens) or not _is_same_grant(stored, claimed):
                 break
             if await self._save_over(stored, renewed, claimed):
                 break

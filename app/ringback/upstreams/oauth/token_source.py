@@ -32,7 +32,7 @@ class TokenSource(Protocol):
 
         The given one is returned if `refusal`, the upstream's, may concern one tool only and another token would not help.
         `on_wait` is awaited before a wait for an authorization server, asked by this or another request: up to ten seconds.
-        Raises `LoginRequired`, `CredentialsRejected` or `TokenUnavailable`.
+        Raises `LoginRequired`, `TokensUnreadable`, `CredentialsRejected` or `TokenUnavailable`.
         """
         ...
 

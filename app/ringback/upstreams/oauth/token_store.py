@@ -12,7 +12,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
-from ringback.domain.upstream_logins import UpstreamTokens
+from ringback.domain.upstream_logins import UnreadableTokens, UpstreamTokens
 from ringback.services.logins.login_waits import write_for_owner
 
 REFRESH_CLAIM_SECONDS: Final = 20.0
@@ -21,7 +21,7 @@ REFRESH_CLAIM_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshClaim:
-    tokens: UpstreamTokens | None = field(repr=False)
+    tokens: UpstreamTokens | UnreadableTokens | None = field(repr=False)
     """The stored tokens: of the claim, or those of another node, or None if they were deleted."""
     is_ours: bool = False
     wait_seconds: float = 0.0
@@ -29,7 +29,7 @@ class RefreshClaim:
 
 
 class TokenStore(Protocol):
-    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | None: ...
+    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | UnreadableTokens | None: ...
 
     async def claim_refresh(self, tokens: UpstreamTokens) -> RefreshClaim:
         """Claim the refresh of these tokens, if they are stored unchanged and no other node has claimed it."""
@@ -46,12 +46,16 @@ class StoredTokens:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
+    async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | UnreadableTokens | None:
         return await self._store.read(lambda tx: tx.upstream_tokens.get(upstream, owner))
 
     async def claim_refresh(self, tokens: UpstreamTokens) -> RefreshClaim:
         async def claim(tx: Transaction) -> RefreshClaim:
             now, stored = tx.now(), await tx.upstream_tokens.get(tokens.upstream, tokens.owner)
+            if isinstance(stored, UnreadableTokens) and stored.version == tokens.version:
+                stored = tokens
+            if isinstance(stored, UnreadableTokens):
+                return RefreshClaim(tokens=stored)
             if stored is None or stored.version != tokens.version:
                 return RefreshClaim(tokens=stored, wait_seconds=_get_wait_seconds(stored, now))
             if (wait_seconds := _get_wait_seconds(stored, now)) > 0:

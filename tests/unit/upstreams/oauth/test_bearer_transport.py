@@ -1,9 +1,11 @@
 """Requests carry a token to the origin of the upstream only, and are sent at most twice."""
 
+from typing import Any
+
 import httpx2
 import pytest
 
-from ringback.protocol.errors import LoginRequired, RequestNotSent
+from ringback.protocol.errors import LoginRequired, RequestNotSent, TokensUnreadable
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.challenge import Refusal
@@ -55,6 +57,15 @@ class ScriptedTokens:
     async def wait_changed(self) -> None: ...
 
     async def aclose(self) -> None: ...
+
+
+class UnreadableLogin(ScriptedTokens):
+    """After these tokens, other ones are stored that this node cannot read."""
+
+    async def get_token(self, *, other_than: str | None = None, **options: Any) -> str | None:
+        if not self.tokens or other_than == self.tokens[-1]:
+            raise TokensUnreadable("no key")
+        return await super().get_token(other_than=other_than, **options)
 
 
 class Upstream(httpx2.AsyncBaseTransport):
@@ -216,6 +227,17 @@ async def test_a_call_that_is_sent_again_with_a_token_at_hand_is_recorded_as_sen
 
     await upstream.send(ScriptedTokens("one", "two"))
     assert upstream.steps == ["dispatch", "request", "dispatch", "request"]
+
+
+@pytest.mark.parametrize(("given", "steps"), [([], ["unsent"]), (["one"], ["dispatch", "request", "unsent"])])
+async def test_a_call_whose_tokens_only_another_node_can_read_is_recorded_as_unsent(
+    given: list[str], steps: list[str]
+) -> None:
+    upstream, tokens = RecordingUpstream("two"), UnreadableLogin(*given)
+
+    with pytest.raises(TokensUnreadable):
+        await upstream.send(tokens)
+    assert upstream.steps == steps
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -10,8 +10,8 @@ import pytest
 
 from ringback.domain.clock import seconds
 from ringback.domain.ids import LoginId
-from ringback.domain.upstream_logins import OAuthClient, RegisteredClient
-from ringback.protocol.errors import LoginRequired, TokenUnavailable
+from ringback.domain.upstream_logins import OAuthClient, RegisteredClient, UnreadableTokens
+from ringback.protocol.errors import LoginRequired, TokensUnreadable, TokenUnavailable
 from ringback.upstreams.oauth.stored_tokens import (
     CACHE_SECONDS,
     RETRY_SECONDS,
@@ -26,6 +26,7 @@ from tests.support.scripted_authorization import (
 )
 from tests.support.token_stage import (
     LOGGED_IN,
+    UNAUTHORISED,
     TokenStage,
     explain,
     fail_to_connect,
@@ -61,6 +62,76 @@ async def test_tokens_are_read_again_after_a_notification_and_after_half_a_minut
     stage.clock.advance(CACHE_SECONDS)
     with pytest.raises(LoginRequired):
         await stage.node.get_token()
+
+
+# -- tokens that only other nodes can read --------------------------------------------------------------------------------
+
+UNREADABLE = UnreadableTokens(
+    upstream=LOGGED_IN.upstream,
+    owner=LOGGED_IN.owner,
+    version=LOGGED_IN.version,
+    resource=LOGGED_IN.resource,
+    scope=LOGGED_IN.scope,
+    expires_at=LOGGED_IN.expires_at,
+)
+
+
+async def test_a_login_whose_key_is_missing_here_is_no_missing_login() -> None:
+    stage = TokenStage(None)
+    await stage.node.get_token()
+    stage.store.unreadable = UNREADABLE
+    stage.node.notify_changed()
+
+    with pytest.raises(TokensUnreadable) as raised:
+        await stage.node.get_token()
+    assert (raised.value.tokens_version, await stage.node.read_version()) == (UNREADABLE.version, UNREADABLE.version)
+    with pytest.raises(TokensUnreadable):  # a request that was sent before the login
+        await explain(stage.node, UNAUTHORISED, None)
+    await stage.node.check_login()
+    assert (stage.node.login.has_ended, stage.store.claims, stage.servers.requests) == (True, 0, [])
+
+
+async def test_the_connection_that_found_a_login_unreadable_uses_it_once_it_can_be_read() -> None:
+    stage = TokenStage(None)
+    stage.store.unreadable = UNREADABLE
+    with pytest.raises(TokensUnreadable):
+        await stage.node.get_token()
+    assert not stage.node.login.has_ended
+
+    stage.store.tokens, stage.store.unreadable = LOGGED_IN, None
+    stage.node.notify_changed()
+    assert await stage.node.get_token() == "access-1"
+
+
+async def test_tokens_of_another_url_that_cannot_be_read_are_no_login_here() -> None:
+    stage = TokenStage(None)
+    stage.store.unreadable = replace(UNREADABLE, resource="https://elsewhere.example/mcp")
+
+    assert await stage.node.get_token() is None
+
+
+async def test_tokens_that_another_node_has_sealed_anew_are_used_until_they_are_replaced() -> None:
+    stage = TokenStage()
+    await stage.node.get_token()
+    stage.store.unreadable = UNREADABLE
+    stage.node.notify_changed()
+    assert await stage.node.get_token() == "access-1"
+
+    stage.store.unreadable = replace(UNREADABLE, version=UNREADABLE.version + 1)
+    stage.node.notify_changed()
+    with pytest.raises(TokensUnreadable):
+        await stage.node.get_token()
+
+
+async def test_a_refresh_that_finds_tokens_of_another_node_that_cannot_be_read_leaves_them() -> None:
+    stage = TokenStage()
+    await stage.node.get_token()
+    stage.clock.advance(3601)
+    stage.store.unreadable = replace(UNREADABLE, version=UNREADABLE.version + 1)
+
+    with pytest.raises(TokensUnreadable):
+        await stage.node.get_token()
+    assert (stage.store.tokens, stage.servers.requests) == (LOGGED_IN, [])
 
 
 # -- another login -------------------------------------------------------------------------------------------------------

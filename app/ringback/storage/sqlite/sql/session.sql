@@ -76,6 +76,10 @@ PRAGMA user_version = 1;
 -- name: mark_complete
 PRAGMA user_version = 0;
 
+-- After a copy to another database.
+-- name: mark_moved
+PRAGMA user_version = 2;
+
 -- Waits for no reader and no writer, and moves what none of them uses.
 -- name: move_log_into_file
 PRAGMA wal_checkpoint (PASSIVE);
