@@ -86,8 +86,9 @@ class CheckWork:
 
 
 LOGIN_REQUIRED_PROBLEM: Final = "login_required"
-TOKENS_UNREADABLE_PROBLEM: Final = "tokens_unreadable"
 """The `last_error` of an upstream that refuses its connection for want of a login."""
+TOKENS_UNREADABLE_PROBLEM: Final = "tokens_unreadable"
+"""The same if there is a login, and this node lacks the key that sealed its tokens."""
 
 
 class SkipReason(StrEnum):
