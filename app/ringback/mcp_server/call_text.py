@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ringback.amounts import format_amount
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
+from ringback.domain.call import Call, CallPhase, CallStatus, Progress, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
@@ -25,6 +25,10 @@ STOP_POLLING: Final = (
 _STEP_RUNNING: Final = (
     "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "
     "ringback_wait_for_call with this call_id."
+)
+_STEP_QUEUED: Final = (
+    "The call has not started: it waits in the queue for its turn. It needs nothing from you. Do something else, or end your "
+    "turn. If you have nothing else to do, call ringback_wait_for_call with this call_id."
 )
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
 _STEP_PAUSED: Final = (
@@ -121,7 +125,8 @@ def get_next_step(call: Call, *, poll_limit_reached: bool, is_paused: bool = Fal
         return f"{describe_pause(call.upstream)} {_STEP_PAUSED}"
     if poll_limit_reached:
         return STOP_POLLING
-    return _STEP_CANCELLING if call.cancel_requested else _STEP_RUNNING
+    waiting = _STEP_QUEUED if call.phase is CallPhase.QUEUED else _STEP_RUNNING
+    return _STEP_CANCELLING if call.cancel_requested else waiting
 
 
 def render_call_text(call: Call, *, poll_limit_reached: bool = False, is_paused: bool = False) -> str:

@@ -32,7 +32,7 @@ from ringback.receiver.handling import (
 )
 from ringback.receiver.inbox_file import InboxFull, StoredBody
 from ringback.receiver.inbox_writer import InboxClosed
-from ringback.receiver.outcomes import ResultNotIncluded
+from ringback.receiver.outcomes import NoValue
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 
 CLOSE_SECONDS: Final = 10.0
@@ -206,7 +206,7 @@ class InboxHandling:
                     await self._dispatch(envelope)
             except NotReady as error:
                 return NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
-            except ResultNotIncluded as error:  # the stored callback will not contain it later
+            except NoValue as error:  # the stored callback will not contain one later
                 await self._give_up(number, stored, reason=str(error))
                 return None
             except Exception:  # the boundary to the owner's code

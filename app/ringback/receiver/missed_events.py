@@ -25,7 +25,7 @@ from ringback.receiver.envelopes import (
 )
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
 from ringback.receiver.handling import InboxNotReady, MessageHandling, NotReady, OrderKey, ReceivedMessage
-from ringback.receiver.outcomes import ResultNotIncluded
+from ringback.receiver.outcomes import NoValue
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
 """What a webhook delivers unless it asks for other events."""
@@ -193,7 +193,7 @@ class MissedEvents:
                 await self._sleep(error.retry_after_seconds)
             except NotReady as error:
                 return error
-            except ResultNotIncluded as error:  # events of the log never contain it
+            except NoValue as error:  # an event of the log never contains one later
                 log.error("Missed event %s is given up: %s", message.message_id, error)  # noqa: TRY400 - the text says it all
                 return None
             except Exception as error:  # the boundary to the owner's code

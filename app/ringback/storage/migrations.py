@@ -92,8 +92,8 @@ def require_upgraded(state: SchemaState) -> None:
     """Raise `StoreUnavailable` if the database of the only service lacks a migration, which may occupy its writer for long."""
     if state.applied and state.missing:
         raise StoreUnavailable(
-            f"The database is at migration {state.applied}, and this version needs {state.known}. A service of an earlier "
-            "version uses the database: restart it with this version.",
+            f"The database is at migration {state.applied}, and this version needs {state.known}. If its service is starting, "
+            "try again in a moment. If a service of an earlier version uses it, restart that with this version.",
             needs_operator=True,
         )
 

@@ -283,7 +283,7 @@ def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRou
     ("intake", "sentence"),
     [
         ("paused", f"{CALL_ID}: The call waits because an operator has paused its upstream, git."),
-        ("open", f"{CALL_ID} is running."),
+        ("open", f"{CALL_ID} has not started: it waits for its turn or for its upstream."),
     ],
 )
 def test_a_join_says_that_an_operator_has_paused_the_upstream(

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ringback.receiver import Callback, InboxUnavailable, NotReady, ReceiverApp, SQLiteInbox
+from ringback.receiver import (
+    Callback,
+    CallNotFinished,
+    InboxUnavailable,
+    NotReady,
+    ReceiverApp,
+    ResultNotIncluded,
+    SQLiteInbox,
+)
 from ringback.receiver.handler_retries import RETRY_SECONDS_MAX
 from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
@@ -73,6 +81,22 @@ async def test_a_handler_that_is_not_ready_is_tried_again_when_it_says_and_logs_
 
     assert time.pauses == [7.5, 2.5]
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+@pytest.mark.parametrize("error", [ResultNotIncluded("thin"), CallNotFinished("a question")])
+async def test_a_callback_whose_value_never_comes_is_given_up_at_once_and_the_next_one_of_its_session_has_its_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """A question whose handler asked for a value kept the end of its call from being handled."""
+    handler, time = Handler(error), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        await post_signed(app, make_event_body("evt_1"))
+        await post_signed(app, make_event_body("evt_2"))
+        await handler.wait_until_handled(1)
+
+    assert (handler.tried, handler.handled, time.pauses) == (["evt_1", "evt_2"], ["evt_2"], [])
+    assert f"evt_1 is given up: {error}" in caplog.text
 
 
 async def test_a_handler_that_fails_for_four_days_is_given_up_and_the_next_callback_has_its_turn(
