@@ -45,6 +45,15 @@ def test_calls_are_listed_with_their_filters(run: Run, service: respx.MockRouter
     }
 
 
+def test_a_call_that_waits_for_its_start_is_told_from_one_that_runs(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls").mock(return_value=page("call_1", status="working", outcome=None, dispatched_at=None))
+    waiting = run("calls").stdout
+    service.get("/v1/calls").mock(return_value=page("call_1", status="working", outcome=None))
+
+    assert "working (not started)" in waiting
+    assert "not started" not in run("calls").stdout
+
+
 def test_calls_are_found_by_outcome_over_all_pages_up_to_the_limit(run: Run, service: respx.MockRouter) -> None:
     route = service.get("/v1/calls", params__contains={"outcome": "tool_error"})
     route.side_effect = [page(cursor="b"), page("call_2", "call_3", cursor="c"), page("call_4", "call_5", cursor="d")]

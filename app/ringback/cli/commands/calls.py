@@ -103,7 +103,13 @@ def list_calls(
         *(id_prefix, min_runs, min_delivery_attempts, options.owner),
     )
     none = "There are no such calls." if any(filters) else "You have no calls. Start one: ringback call UPSTREAM TOOL"
-    print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none)
+    print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none, to_row=_to_row)
+
+
+def _to_row(call: Call) -> Mapping[str, Any]:
+    """As it is, but a call that waits for its start is told from one that runs."""
+    is_waiting = call.status == "working" and call.dispatched_at is None
+    return call.model_dump() | ({"status": "working (not started)"} if is_waiting else {})
 
 
 @app.command("show")
