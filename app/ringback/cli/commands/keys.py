@@ -57,7 +57,7 @@ def create(
         str,
         typer.Argument(
             metavar="PRINCIPAL",
-            help="The owner of the key. All keys of a principal see the same calls, and share its quotas and its places at upstreams.",
+            help="The owner of the key. All keys of a principal see the same calls and share its places at upstreams.",
         ),
     ],
     name: Annotated[str, typer.Option("--name", help="A label for the list of keys.")] = "",
