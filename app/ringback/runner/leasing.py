@@ -151,8 +151,11 @@ class CallLeasing:
                 self._possibly_queued.discard(upstream)
         return sorted(set(upstreams).intersection(queued))
 
-    async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
-        if (free := self.permits.count_free(upstream)) <= 0:
+    async def lease_queued(
+        self, tx: Transaction, upstream: str, *, trusted_until: float, starter: Principal | None = None
+    ) -> Sequence[Call]:
+        free = self.permits.count_free(upstream)
+        if free <= 0 or (starter is not None and self.permits.is_full(upstream, starter)):
             self._note_refusal(upstream)
             return []
         limit_each = self.permits.count_each(upstream)
@@ -327,8 +330,8 @@ class _PreparedLeases:
     leasing: CallLeasing
     trusted_until: float
 
-    async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
-        return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until)
+    async def lease_queued(self, tx: Transaction, upstream: str, *, starter: Principal | None = None) -> Sequence[Call]:
+        return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until, starter=starter)
 
     async def lease_new(
         self, tx: Transaction, call: Call, *, may_dispatch: bool, starter_goes_first: bool = False

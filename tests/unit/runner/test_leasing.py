@@ -29,6 +29,7 @@ class FakeQueue:
 
     def __init__(self, queued: int) -> None:
         self.queued = queued
+        self.leases = 0
         self.queued_upstreams = {UPSTREAM}
         self.answers = asyncio.Event()
 
@@ -43,6 +44,7 @@ class FakeQueue:
     async def lease_queued(
         self, _upstream: str, *, limit: int, limit_each: int, running: Mapping[str, int], **_: Any
     ) -> Sequence[Call]:
+        self.leases += 1
         limit_each -= running.get(ALICE, 0)
         await self.answers.wait()
         leased = max(0, min(limit, self.queued, limit_each))
@@ -94,9 +96,13 @@ class Node:
     def _hold_call(self, call: Call, _trusted_until: float) -> HeldExecution:
         return HeldExecution(lambda _: self.begun.append(call), release_capacity=lambda: None)
 
-    def lease_queued(self, tx: FakeTransaction | None = None) -> "asyncio.Task[Sequence[Call]]":
+    def lease_queued(
+        self, tx: FakeTransaction | None = None, *, starter: Principal | None = None
+    ) -> "asyncio.Task[Sequence[Call]]":
         transaction = cast("Transaction", tx or FakeTransaction(self.queue))
-        return asyncio.ensure_future(self.leasing.lease_queued(transaction, UPSTREAM, trusted_until=1.0))
+        return asyncio.ensure_future(
+            self.leasing.lease_queued(transaction, UPSTREAM, trusted_until=1.0, starter=starter)
+        )
 
     def find_queued(self, *upstreams: str) -> "asyncio.Task[Sequence[str]]":
         tx = cast("Transaction", FakeTransaction(self.queue))
@@ -266,12 +272,11 @@ async def test_transactions_that_run_at_once_give_one_principal_no_more_permits_
     leasing = await node.begin_lease(queued=20)
     for _ in range(2):
         node.leasing.release_capacity(UPSTREAM, BOB)
-    beside = [node.lease_queued(), node.lease_new()]
+    other_lease, start = node.lease_queued(), node.lease_new()
 
     await node.answer()
 
-    assert len(await leasing) == 6
-    assert await asyncio.gather(*beside) == [[], None]
+    assert (len(await leasing), await other_lease, await start) == (6, [], None)
 
 
 async def test_a_call_that_returns_takes_no_permit_that_its_principal_may_not_have_once_an_open_transaction_ends() -> (
@@ -376,6 +381,16 @@ async def test_another_node_looks_if_it_perhaps_skipped_calls_of_which_one_princ
     await node.lease_queued(tx)
 
     assert tx.topics == [CALL_QUEUED_TOPIC] * is_notified
+
+
+async def test_a_start_whose_principal_has_all_permits_that_one_may_have_does_not_query_the_queue() -> None:
+    node = Node(capacity=8, has_principals=True)
+    await node.run_calls(6)
+    node.queue.queued = 1
+
+    assert (await node.lease_queued(starter=ALICE), node.queue.leases) == ([], 0)
+    node.leasing.release_capacity(UPSTREAM, ALICE)
+    assert await node.woken.wait(0)
 
 
 async def test_only_upstreams_with_queued_calls_are_leased_from() -> None:
