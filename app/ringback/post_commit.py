@@ -20,6 +20,7 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 
 T = TypeVar("T")
@@ -79,8 +80,11 @@ class UnusedLeases:
 class CallLeases(Protocol):
     """Leases calls within one transaction."""
 
-    async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
-        """Lease as many of the upstream's queued calls as it has capacity for; returns these."""
+    async def lease_queued(self, tx: Transaction, upstream: str, *, starter: Principal | None = None) -> Sequence[Call]:
+        """Lease as many of the upstream's queued calls as it has capacity for; returns these.
+
+        None, and no query, while the principal that starts a call (`starter`) has all the capacity that one may have.
+        """
         ...
 
     async def lease_new(

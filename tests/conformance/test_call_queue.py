@@ -110,6 +110,28 @@ async def test_each_principal_gets_its_limit_less_the_calls_that_it_has(store: S
     assert [call.id for call in await lease_calls(store)] == [calls[2].id]
 
 
+async def test_with_more_principals_than_places_each_has_its_turn(store: Store) -> None:
+    """A store then reads one call of each principal: all calls of a thousand principals cost seconds."""
+    principals = [Principal(f"principal-{number}") for number in range(1_100)]
+    calls = [make_call(principal=principal) for principal in (*principals, *principals[:8])]
+    await insert_calls(store, *calls)
+    options: dict[str, Any] = {"limit": 4, "limit_each": 3, "running": {principals[1]: 3}, "without": [principals[3]]}
+
+    rounds = [await lease_calls(store, **options) for _ in range(2)]
+
+    indexes = [0, 2, 4, 5], [6, 7, 8, 9]
+    assert [[call.id for call in leased] for leased in rounds] == [[calls[each].id for each in few] for few in indexes]
+
+
+async def test_with_fewer_principals_than_places_each_gets_several(store: Store) -> None:
+    calls = [make_call(principal=principal) for principal in (ALICE, ALICE, ALICE, BOB, Principal("carol"))]
+    await insert_calls(store, *calls)
+
+    leased = await lease_calls(store, limit=3, running={Principal("carol"): 2}, limit_each=2)
+
+    assert [call.id for call in leased] == [calls[0].id, calls[3].id, calls[1].id]
+
+
 async def test_upstreams_are_found_that_have_queued_calls(store: Store) -> None:
     await insert_calls(
         store, make_call(), make_call(), make_call(upstream="time", **LEASED), make_call(upstream="files")

@@ -7,14 +7,15 @@ The execution of a call that is inserted as dispatched begins during the commit,
 (`held_execution`).
 
 On PostgreSQL several transactions of this process are open at once. So a transaction reserves capacity before it queries the
-store, and gives back afterwards what it does not use. If another one found no capacity meanwhile, the runner looks again.
+store, and gives back afterwards what it does not use. If another one found too little capacity meanwhile, the runner looks
+again. The same holds for the capacity that one principal may have (`permits`).
 
 An upstream whose queue may hold more calls than it had capacity for is remembered. Capacity that becomes free wakes the runner
 only for such an upstream: a call that ends on an idle upstream costs no query of the store.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -93,7 +94,7 @@ class CallLeasing:
         self._possibly_queued: set[str] = set()
         """Upstreams whose queue may hold more calls than they had capacity for."""
         self._refusals: Counter[str] = Counter()
-        """By upstream: how often a transaction found no capacity."""
+        """By upstream: how often a transaction found too little capacity, for all principals or for one."""
         self._releases: Counter[str] = Counter()
         """By upstream: how often capacity became free."""
         self._uncommitted_dispatches = 0
@@ -150,10 +151,15 @@ class CallLeasing:
                 self._possibly_queued.discard(upstream)
         return sorted(set(upstreams).intersection(queued))
 
-    async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
-        if (free := self.permits.count_free(upstream)) <= 0:
+    async def lease_queued(
+        self, tx: Transaction, upstream: str, *, trusted_until: float, starter: Principal | None = None
+    ) -> Sequence[Call]:
+        free = self.permits.count_free(upstream)
+        if free <= 0 or (starter is not None and self.permits.is_full(upstream, starter)):
             self._note_refusal(upstream)
             return []
+        limit_each = self.permits.count_each(upstream)
+        running = dict(self.permits.count_of_principals(upstream))
         reservation = self._reserve(tx, upstream, free)
         releases = self._releases[upstream]
         leased = await tx.call_queue.lease_queued(
@@ -162,20 +168,23 @@ class CallLeasing:
             token=self.unused.watch(tx, self._ids.new_lease_token()),
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
-            limit_each=self.permits.count_each(upstream),
-            running=self.permits.count_of_principals(upstream),
+            limit_each=limit_each,
+            running=running,
             without=[*self.permits.list_held(upstream), *self._list_left(upstream)],
         )
         reservation.assign(self.permits, leased)
-        if len(leased) == free:
-            self._possibly_queued.add(upstream)
-            if self._releases[upstream] != releases:
-                self._wake_runner()  # capacity became free while this transaction did not know that it leases too little
-            if self._is_shared:
-                tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
-        else:
-            self._note_rest_of_queue(upstream)
-            self._give_back(reservation, keep=len(leased))
+        full = _find_full(limit_each, running, leased)
+        may_have_rest = len(leased) == free or limit_each <= 0 or bool(full)
+        if not may_have_rest:
+            self._possibly_queued.discard(upstream)
+        elif self._releases[upstream] != releases:
+            self._wake_runner()  # capacity became free while this transaction did not know that it leases too little
+        if self._is_shared and leased and (len(leased) == free or any(call.principal in full for call in leased)):
+            tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
+        self._give_back(reservation, keep=len(leased))
+        if may_have_rest:
+            self._note_refusal(upstream)
+            reservation.refusals = self._refusals[upstream]
         self._begin_on_commit(tx, leased, trusted_until=trusted_until)
         return leased
 
@@ -216,7 +225,7 @@ class CallLeasing:
             self._begin_during_commit(tx, leased, trusted_until=trusted_until)
         else:
             self._begin_on_commit(tx, [leased], trusted_until=trusted_until)
-        if self._refusals[upstream] == reservation.refusals:
+        if self._refusals[upstream] == reservation.refusals and not self.permits.has_full(upstream):
             self._possibly_queued.discard(upstream)
         return leased
 
@@ -241,7 +250,7 @@ class CallLeasing:
         return reservation
 
     def _give_back(self, reservation: "_Reservation", *, keep: int) -> None:
-        """Free what the transaction does not use, and let the runner look if another found no capacity because of it."""
+        """Free what the transaction does not use, and let the runner look if another found too little because of it."""
         upstream = reservation.upstream
         if not keep:
             reservation.unassign(self.permits)
@@ -283,13 +292,6 @@ class CallLeasing:
         self._refusals[upstream] += 1
         self._possibly_queued.add(upstream)
 
-    def _note_rest_of_queue(self, upstream: str) -> None:
-        """After a lease of fewer calls than there was capacity for: calls of principals that have all their permits remain."""
-        if self.permits.list_full(upstream):
-            self._possibly_queued.add(upstream)
-        else:
-            self._possibly_queued.discard(upstream)
-
     def _free(self, upstream: str, calls: int) -> None:
         self.permits.free_reserved(upstream, calls)
         self._releases[upstream] += 1
@@ -306,7 +308,7 @@ class _Reservation:
     upstream: str
     calls: int
     refusals: int
-    """As many transactions had found no capacity for the upstream when this one took it."""
+    """As many transactions had found too little capacity for the upstream when this one took it."""
     principals: list[Principal] = field(default_factory=list[Principal])
     """Of the calls that have it."""
 
@@ -328,8 +330,8 @@ class _PreparedLeases:
     leasing: CallLeasing
     trusted_until: float
 
-    async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
-        return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until)
+    async def lease_queued(self, tx: Transaction, upstream: str, *, starter: Principal | None = None) -> Sequence[Call]:
+        return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until, starter=starter)
 
     async def lease_new(
         self, tx: Transaction, call: Call, *, may_dispatch: bool, starter_goes_first: bool = False
@@ -341,3 +343,10 @@ class _PreparedLeases:
             trusted_until=self.trusted_until,
             starter_goes_first=starter_goes_first,
         )
+
+
+def _find_full(limit_each: int, running: Mapping[Principal, int], leased: Sequence[Call]) -> Collection[Principal]:
+    """Principals that have as many calls as the query allowed: further ones may be in the queue."""
+    calls = Counter(running)
+    calls.update(call.principal for call in leased)
+    return {principal for principal, count in calls.items() if count >= limit_each}

@@ -5,7 +5,8 @@
                 └──────── the next free permit ◀───────────┘
 
 One principal holds three quarters of an upstream's permits at most: its calls may run for hours, and turns between principals
-are of use only when a permit becomes free. Its further calls stay in the queue, and those of others pass them.
+are of use only when a permit becomes free. Its further calls stay in the queue, and those of others pass them. A transaction
+that queries the queue reserves permits before it knows whose calls it leases: until then, they count for every principal.
 
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
 are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
@@ -56,11 +57,12 @@ class Permits:
         return self._in_use.total()
 
     def count_each(self, upstream: str) -> int:
-        """How many permits of the upstream one principal may have."""
+        """How many permits of the upstream one principal may have, if those of unknown calls become its own."""
         capacity = self._get_capacity().get(upstream, 0)
         if not self._has_principals or capacity < 2:  # noqa: PLR2004 - one permit is not shared
             return capacity
-        return capacity - max(1, capacity // LEFT_DIVISOR)
+        unknown = self._in_use[upstream] - sum(self.count_of_principals(upstream).values())
+        return capacity - max(1, capacity // LEFT_DIVISOR) - unknown
 
     def count_of_principals(self, upstream: str) -> Mapping[Principal, int]:
         """How many permits of the upstream each principal has; those with none are left out."""
@@ -70,9 +72,10 @@ class Permits:
         """Whether the principal has as many permits of the upstream as one may have."""
         return self.count_of_principals(upstream).get(principal, 0) >= self.count_each(upstream)
 
-    def list_full(self, upstream: str) -> Sequence[Principal]:
+    def has_full(self, upstream: str) -> bool:
+        """Whether there is such a principal."""
         count_max = self.count_each(upstream)
-        return [principal for principal, calls in self.count_of_principals(upstream).items() if calls >= count_max]
+        return count_max <= 0 or any(calls >= count_max for calls in self.count_of_principals(upstream).values())
 
     def reserve(self, upstream: str, calls: int) -> None:
         """Take permits for calls that are not known yet."""
@@ -111,8 +114,15 @@ class Permits:
 
     def _find_returning(self, upstream: str, returning: "deque[_ReturningCall]") -> "_ReturningCall | None":
         """The one that waits longest of those whose principal may have one more permit."""
-        full = frozenset(self.list_full(upstream))
-        return next((each for each in returning if not each.admitted.done() and each.principal not in full), None)
+        of_principals, count_max = self.count_of_principals(upstream), self.count_each(upstream)
+        return next(
+            (
+                each
+                for each in returning
+                if not each.admitted.done() and of_principals.get(each.principal, 0) < count_max
+            ),
+            None,
+        )
 
     async def reacquire_permit(
         self, upstream: str, principal: Principal, *, give_back: Callable[[str, Principal], None]

@@ -6,23 +6,30 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from ringback.client import RingbackClient
+from ringback.bootstrap import workers
+from ringback.client import CallOptions, RingbackClient
+from ringback.runner.leasing import RunnerConfig
 from ringback.upstreams.config import Isolation
 from tests.interaction.interop.test_npm_client import parse_output, run_npm_client
 from tests.interaction.interop.test_python_sdk import MODES, get_pending, observe, open_client
-from tests.interaction.nodes.conftest import Site
+from tests.interaction.nodes.conftest import NEVER, Site
 from tests.support.alternating_proxy import AlternatingProxy
 from tests.support.application import start_upstream_call, wait_until_ended
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.interop_upstream import InteropUpstream
+from tests.support.limits import WAIT_SECONDS
 from tests.support.nodes import running_cluster
 from tests.support.upstreams import make_http_config, make_raw_config, serving
 
 pytestmark = pytest.mark.requirement("R34")
+
+HELD: Final[CallOptions] = {"upstream": "stage", "tool": "hold", "arguments": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,24 @@ async def test_each_node_runs_as_many_calls_of_an_upstream_as_max_concurrent_say
     site.stage.release.set()
     assert {(await wait_until_ended(alice, call)).status for call in calls} == {"completed"}
     assert len(site.stage.calls) == 3
+
+
+@pytest.mark.requirement("R11")
+async def test_nodes_that_look_at_once_each_lease_all_that_one_principal_may_have_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that skipped the calls of the other one looks again when they are committed, and not at the next poll."""
+    monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=NEVER))
+    eight_at_a_time = [replace(config, max_concurrent=8) for config in site.cluster.upstreams]
+    api = await site.cluster.start_node(roles="api", upstreams=eight_at_a_time)
+    for _ in range(2):
+        await site.cluster.start_node(roles="runner", upstreams=eight_at_a_time)
+    alice = await api.client(await site.cluster.create_key("alice"))
+
+    await alice.start_calls([HELD] * 40)
+
+    await asyncio.wait_for(site.stage.wait_until_held(12), WAIT_SECONDS)
+    assert site.stage.held_count == 12
 
 
 async def test_each_node_starts_a_stdio_server_of_its_own(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def _count_keys(keys: int, principals: int) -> str:
 
 
 async def _check_queue(store: Store) -> Finding:
-    """Whether calls wait long for a runner or for their upstream."""
+    """Whether calls wait long for a runner or for a place of their upstream."""
 
     async def read_age(tx: Transaction) -> float | None:
         since = await tx.usage.oldest_queued_since()
@@ -274,8 +274,8 @@ async def _check_queue(store: Store) -> Finding:
     if age is not None and age > QUEUE_AGE_SECONDS_MAX:
         return fault(
             "queue",
-            f"A call has waited for {age / 60:.0f} minutes. Is a node with the role runner up, and its upstream reachable? "
-            "See: ringback upstreams",
+            f"A call has waited for {age / 60:.0f} minutes. Is a node with the role runner up, its upstream reachable, and "
+            "has the principal less than its share of the places there (max_concurrent)? See: ringback upstreams",
         )
     return fine("queue", "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s")
 

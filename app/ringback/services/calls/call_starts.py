@@ -250,7 +250,8 @@ class CallStarter:
         if leased is not None and request.wait_seconds > 0:
             tx.on_commit(partial(self._attended_calls.expect_end, call))
         if leased is None and not (
-            leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
+            leases is not None
+            and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream, starter=call.principal)}
         ):
             tx.notify(CALL_QUEUED_TOPIC)
 

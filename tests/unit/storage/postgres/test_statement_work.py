@@ -122,6 +122,44 @@ def test_a_statement_visits_as_many_rows_beside_many_others_as_beside_few(
                 assert not many.whole_tables, (statement, over)
 
 
+def test_a_lease_visits_rows_in_proportion_to_the_principals_that_wait(loop: asyncio.AbstractEventLoop) -> None:
+    """Ten thousand waiting principals took longer than a statement may: each candidate was compared with each row."""
+    rows: list[int] = []
+    for principals in (200, 1_000):
+        name = database_pool().take()
+        connection = loop.run_until_complete(connect_as_store(database_pool().address.url(name)))
+        try:
+            rows.append(loop.run_until_complete(count_rows_of_lease(connection, principals)))
+        finally:
+            loop.run_until_complete(connection.close())
+            database_pool().give_back(name)
+
+    few, many = rows
+    assert many <= 6 * few
+
+
+async def count_rows_of_lease(connection: Connection, principals: int) -> int:
+    statement = await prepare_statement(connection, load_sql("call_queue")["lease_queued"], name="lease")
+    await statement.plan()
+    await fill_database(connection, rows=10)
+    columns = await connection.fetchval(
+        "SELECT string_agg(column_name, ',') FROM information_schema.columns WHERE table_name = 'calls'"
+    )
+    others = {
+        "id": "'call_many' || number",
+        "principal": "'many' || number",
+        "idempotency_key": "NULL",
+        "upstream": "'many'",
+    }
+    values = ", ".join(others.get(column, column) for column in str(columns).split(","))
+    await connection.execute(
+        f"INSERT INTO calls ({columns}) SELECT {values} FROM generate_series(1, {principals}) AS number, "  # noqa: S608 - its names
+        "(SELECT * FROM calls WHERE phase = 'queued' LIMIT 1) AS queued"
+    )
+    (over, *_) = ALL_PARAMETERS["call_queue"]["lease_queued"]
+    return (await statement.count_work({**over, "upstream": "many"})).rows
+
+
 def test_every_statement_has_parameters_here() -> None:
     nouns = set(ALL_PARAMETERS) - ONLY_IN_SQLITE
     folder = resources.files("ringback.storage.postgres") / "sql"

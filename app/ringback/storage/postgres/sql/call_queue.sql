@@ -7,13 +7,15 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed. A paused upstream gets none, and so do the principals in `without`. Each of the others
--- gets `limit_each` at most, less its `running_calls`.
+-- gets `limit_each` at most, less its `running_calls`. One call of each principal is enough if so many have calls that other nodes do
+-- not lease all of these at the same moment.
 -- A turn that another transaction is counting is not written a second time: its node may be frozen, and a lease that waited for it
 -- would keep the calls of all principals. The same holds for a principal's first turn, by a lock of its own, because a row that is
 -- not committed cannot be skipped. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
 -- left out.
--- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
--- queue is empty.)
+-- (The empty text, and the candidates as an array, keep PostgreSQL from reading the whole queue once more while it believes that the
+-- queue is empty. It also believes that the array is short: it would compare each candidate with each row, so their numbers are looked
+-- up in an object.)
 -- name: lease_queued
 WITH RECURSIVE waiting (principal) AS (
     (
@@ -31,27 +33,34 @@ WITH RECURSIVE waiting (principal) AS (
     )
     FROM waiting WHERE waiting.principal IS NOT NULL
 ),
+wanted_each AS MATERIALIZED (
+    SELECT CASE
+        WHEN count(principal) - cardinality(:without::text[]) - cardinality(:running_calls::bigint[]) >= :limit + 1000 THEN 1
+        ELSE :limit
+    END AS calls
+    FROM waiting
+),
 candidates AS MATERIALIZED (
-    SELECT oldest.id, oldest.place, coalesce((
+    SELECT oldest.id, row_number() OVER (ORDER BY oldest.place, coalesce((
         SELECT ticket FROM turns WHERE turns.upstream = :upstream AND turns.principal = waiting.principal
-    ), 0) AS ticket
+    ), 0), oldest.id) AS number
     FROM waiting
     LEFT JOIN unnest(:running_principals::text[], :running_calls::bigint[]) AS running (principal, calls)
         ON running.principal = waiting.principal
     CROSS JOIN LATERAL (
         SELECT id, row_number() OVER (ORDER BY id) AS place FROM calls
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
-        ORDER BY id LIMIT :limit
+        ORDER BY id LIMIT (SELECT wanted_each.calls FROM wanted_each)
     ) AS oldest
     WHERE waiting.principal <> ALL(:without::text[]) AND coalesce(running.calls, 0) + oldest.place <= :limit_each
 ),
+numbers AS MATERIALIZED (SELECT jsonb_object_agg(id, number) AS by_id FROM candidates),
 queued AS MATERIALIZED (
-    SELECT id, principal, row_number() OVER (ORDER BY place, ticket, id) AS number
+    SELECT id, principal, ((SELECT by_id FROM numbers) -> id)::bigint AS number
     FROM (
-        SELECT calls.id, calls.principal, candidates.place, candidates.ticket
-        FROM candidates JOIN calls ON calls.id = candidates.id
+        SELECT calls.id, calls.principal FROM calls
         WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
-        ORDER BY candidates.place, candidates.ticket, candidates.id
+        ORDER BY ((SELECT by_id FROM numbers) -> calls.id)::bigint
         LIMIT :limit
         FOR NO KEY UPDATE OF calls SKIP LOCKED
     ) AS locked

@@ -7,6 +7,7 @@ WHERE EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = wanted.v
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
 -- upstream gets none, and so do the principals in `without`. Each of the others gets `limit_each` at most, less the calls that it has
 -- in `running`: those numbers are rows beside the candidates, because a join would read all of them for each principal.
+-- One call of each is enough if so many principals may have one more.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
     SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND NOT EXISTS (
@@ -18,6 +19,16 @@ WITH RECURSIVE waiting (principal) AS (
     )
     FROM waiting WHERE waiting.principal IS NOT NULL
 ),
+wanted_each (calls) AS (
+    SELECT iif(
+        count(principal)
+        - (SELECT count(*) FROM json_each(:without))
+        - (SELECT count(*) FROM json_each(:running) WHERE value >= :limit_each) >= :limit,
+        1,
+        :limit
+    )
+    FROM waiting
+),
 candidates (id, principal, ticket, running) AS (
     SELECT NULL, key, NULL, value FROM json_each(:running)
     UNION ALL
@@ -26,7 +37,7 @@ candidates (id, principal, ticket, running) AS (
     CROSS JOIN calls ON calls.id IN (
         SELECT id FROM calls
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
-        ORDER BY id LIMIT :limit
+        ORDER BY id LIMIT (SELECT calls FROM wanted_each)
     )
     LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
     WHERE waiting.principal NOT IN (SELECT value FROM json_each(:without))

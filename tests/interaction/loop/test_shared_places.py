@@ -1,0 +1,119 @@
+"""One key's calls that never end leave places of their upstream to the calls of others, through the whole service."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from ringback.bootstrap import workers
+from ringback.client import CallOptions, RingbackClient
+from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.runner.leasing import RunnerConfig
+from tests.support.api_server import serving_api
+from tests.support.application import RunningApplication, running_application, wait_until_ended
+from tests.support.databases import query_rows
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import ModernClient, legacy_session
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, make_raw_config, serving
+
+pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("never_polling")]
+
+PLACES: Final = 4
+SHARE: Final = 3
+"""The largest number of places that one principal has."""
+ENDLESS: Final[CallOptions] = {"upstream": "stage", "tool": "hold", "arguments": {"text": "endless"}}
+
+SHORT: Final[CallOptions] = {"upstream": "stage", "tool": "echo", "arguments": {"text": "short"}}
+
+
+@pytest.fixture
+def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for which there is a place begins because of a notification, or not at all."""
+    monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=3600.0))
+
+
+@asynccontextmanager
+async def running_with_places(
+    folder: Path, stage: ControlledUpstream
+) -> AsyncGenerator[tuple[RunningApplication, RingbackClient]]:
+    """A service whose upstream has few places, and the client of a key with fifty calls of which none ends."""
+    async with (
+        serving(stage.app()) as server,
+        running_application(folder, replace(make_http_config(server.url), max_concurrent=PLACES)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        for _ in range(20):
+            await alice.start_call("stage", "hold", {"text": "endless"})
+        await alice.start_calls([ENDLESS] * 30)
+        await asyncio.wait_for(stage.wait_until_held(SHARE), WAIT_SECONDS)
+        yield ringback, alice
+
+
+async def test_another_keys_calls_end_at_once_beside_fifty_calls_that_never_end(tmp_path: Path) -> None:
+    stage = ControlledUpstream()
+    async with running_with_places(tmp_path, stage) as (ringback, _):
+        bob = await ringback.create_agent_client("bob")
+        alone = [(await bob.start_call("stage", "echo", {"text": "bob"}, wait_seconds=30)).call for _ in range(5)]
+        batch = await bob.start_calls([SHORT] * 5)
+        ended = [await wait_until_ended(bob, each.call) for each in batch]
+
+        assert {call.outcome for call in (*alone, *ended)} == {"result"}
+        assert stage.held_count == SHARE
+
+
+async def test_another_keys_mcp_clients_get_their_results_at_once(tmp_path: Path) -> None:
+    stage, echo = ControlledUpstream(), {"name": "echo", "arguments": {"text": "bob"}}
+    async with running_with_places(tmp_path, stage) as (ringback, _), httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
+        _, key = await ringback.app.services.api_keys.create_key(
+            "bob", name="test", scopes=DEFAULT_SCOPES, upstreams=None
+        )
+        async with (
+            serving_api(ringback.app.api) as url,
+            legacy_session(http, f"{url}/mcp/stage", key=key) as session,
+        ):
+            results = [
+                await ModernClient(http, f"{url}/mcp/stage", key).request("tools/call", echo),
+                await session.request("tools/call", echo),
+            ]
+
+    assert [json.loads(result["content"][0]["text"]) for result in results] == [{"text": "bob"}] * 2
+
+
+async def test_each_call_that_is_cancelled_makes_room_for_the_next_of_its_key(tmp_path: Path) -> None:
+    stage = ControlledUpstream()
+    async with running_with_places(tmp_path, stage) as (_, alice):
+        calls = sorted([each.id async for each in alice.calls()])
+        for begun, call_id in enumerate(calls[: 2 * SHARE], start=SHARE + 1):
+            await alice.cancel(call_id)
+
+            async def has_begun(count: int = begun) -> bool:
+                return len(stage.calls) == count
+
+            await wait_until(has_begun)
+            await asyncio.wait_for(stage.wait_until_held(SHARE), WAIT_SECONDS)
+
+        assert stage.held_count == SHARE
+
+
+async def test_another_keys_call_ends_at_once_on_a_stdio_server_whose_calls_never_end(tmp_path: Path) -> None:
+    raw = replace(make_raw_config(), max_concurrent=PLACES)
+    async with running_application(tmp_path, raw) as ringback:
+        alice, bob = [await ringback.create_agent_client(principal) for principal in ("alice", "bob")]
+        await alice.start_calls([ENDLESS] * 50)
+
+        async def has_share() -> bool:
+            running = "SELECT count(*) FROM calls WHERE phase = 'running' AND principal = ?"
+            return query_rows(tmp_path, running, "alice") == [(SHARE,)]
+
+        await wait_until(has_share)
+        call = (await bob.start_call("stage", "whoami", {}, wait_seconds=30)).call
+
+        assert call.outcome == "result"
+        assert await has_share()
