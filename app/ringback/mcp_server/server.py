@@ -190,7 +190,9 @@ class McpServer:
         gateway, activity = self._gateway, SessionActivity(self._gateway.clock)
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
-        dispatcher = MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp)
+        dispatcher = MethodDispatcher(
+            endpoint, self._features, server_info=server.server_info_stamp, quotas=gateway.quotas
+        )
         # Not the SDK's own, which makes spans: `method_spans` does.
         server.middleware = [
             SessionRecorder(endpoint, gateway.sessions, activity),
