@@ -3,8 +3,8 @@
 Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Bytes
 of arguments are counted so, too, but several nodes do not wait for each other: the calls that start within the same
 milliseconds can exceed the limit. Results are counted when they are stored: a limit on result bytes is exceeded by the results
-of the calls that run by then. Streams, bulk requests and the rate of starts are counted in this process; each node counts for
-itself.
+of the calls that run by then. Streams, requests of sessions, bulk requests and the rate of starts are counted in this process;
+each node counts for itself.
 
 One event has a delivery for each webhook that gets it, with a body that may contain the result: `delivery_bytes` counts these.
 
