@@ -1,6 +1,6 @@
 """Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -359,9 +359,11 @@ class UpstreamProxyPort(Protocol):
         ...
 
     def subscribe_changes(
-        self, upstream: str | None, *, principal: Principal
+        self, upstream: str | None, *, principal: Principal, uris: Collection[str] | None = None
     ) -> AbstractContextManager[AsyncIterator[UpstreamChange]]:
         """Change notifications of the upstream (None: of every upstream) for this principal, from entering on.
+
+        With `uris`, of resources only the changes of these: what a slow reader has not read is in memory.
 
         The principal's connection stays open meanwhile, unless another principal needs its place. With None, it is opened
         by the next use of its upstream.

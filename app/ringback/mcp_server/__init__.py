@@ -53,6 +53,7 @@ Beside the drawing:
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
     session_refusals             what a session manager refuses, in words
     session_notifications, session_activity   notifications to a legacy session, and when it was used last
+    live_sessions                the bound on the sessions in memory, over all endpoints
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     modern_calls                 a modern tools/call without the SDK's layers around its handler
     request_events               the stream that responds to a request of a legacy session

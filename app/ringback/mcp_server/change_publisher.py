@@ -124,7 +124,7 @@ class ChangePublisher:
         A client whose session continues in this process gets them once at the start: the lists may have changed meanwhile.
         """
         with self._gateway.proxy.subscribe_changes(
-            context.endpoint.upstream, principal=context.caller.principal
+            context.endpoint.upstream, principal=context.caller.principal, uris=()
         ) as changes:
             for flag in flags if context.is_replayed else ():
                 await send(LIST_CHANGED_METHODS[flag], {})
@@ -149,7 +149,7 @@ class ChangePublisher:
     ) -> None:
         upstream, proxy = await self._router.resolve_resource(context, uri), self._gateway.proxy
         principal = context.caller.principal
-        with proxy.subscribe_changes(upstream, principal=principal) as changes:
+        with proxy.subscribe_changes(upstream, principal=principal, uris=(uri,)) as changes:
             async with proxy.subscribe_resource(upstream, uri, principal=principal):
                 acceptance.set_result(None)
                 await _announce_replayed(context, uri, send)

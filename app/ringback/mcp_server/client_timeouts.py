@@ -23,7 +23,7 @@ WINDOW_GROWTH: Final = 1.5
 TIMEOUT_DEVIATION_MAX: Final = 0.1
 """Two waits that differ by less than this share are given up by the same time-out."""
 TRACKED_CLIENTS_MAX: Final = 10_000
-"""Clients that are remembered, about 4 MB: as many as one endpoint may have sessions. The one unused the longest is dropped."""
+"""Clients that are remembered, about 4 MB: as many as sessions are in memory. The one unused the longest is dropped."""
 
 ClientKey = tuple[str, ...]
 """Names one session, or one client without sessions."""

@@ -117,11 +117,11 @@ def get_message(scope: Scope) -> Any:
     return scope["state"].get(_MESSAGE_KEY)
 
 
-def without_message(scope: Scope) -> Scope:
-    """The scope without the message, its id and the body, for what outlives the request: each can be large."""
+def detach_scope(scope: Scope) -> Scope:
+    """The scope for what outlives the request: without message, id, body, headers and query, each of which can be large."""
     state = dict(scope["state"])
     forget_message(state)
-    return {**scope, "state": state}
+    return {**scope, "state": state, "headers": [], "query_string": b""}
 
 
 def forget_message(state: MutableMapping[str, Any]) -> None:

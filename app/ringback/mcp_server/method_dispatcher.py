@@ -20,6 +20,7 @@ from ringback.mcp_server.gateway import Era, Feature, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import invalid_params, method_not_found, to_mcp_error, upstream_mcp_error
 from ringback.mcp_server.method_spans import trace_method
 from ringback.mcp_server.request_context import Endpoint, RequestContext
+from ringback.services.limits.quotas import QuotaEnforcer
 
 _MODERN_ONLY_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
@@ -27,8 +28,11 @@ _MODERN_ONLY_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 class MethodDispatcher:
     """The methods of one endpoint, as a `mcp.server.context.ServerMiddleware`."""
 
-    def __init__(self, endpoint: Endpoint, features: Sequence[Feature], *, server_info: Mapping[str, Any]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, features: Sequence[Feature], *, server_info: Mapping[str, Any], quotas: QuotaEnforcer
+    ) -> None:
         self._endpoint = endpoint
+        self._quotas = quotas
         self._methods: dict[tuple[str, Era], MethodBinding] = {
             (method.name, era): method for feature in features for method in feature.methods for era in method.eras
         }
@@ -72,7 +76,11 @@ class MethodDispatcher:
             raise invalid_params(problem, root="params") from None
         context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
         try:
-            result = await method.handler(context, params)
+            if is_modern or context.is_replayed:  # the handler of a modern request ends with its connection
+                result = await method.handler(context, params)
+            else:
+                with self._quotas.handle_session_request(context.caller.principal):
+                    result = await method.handler(context, params)
         except RingbackError as error:
             raise to_mcp_error(error) from None
         except UpstreamErrorResponse as error:

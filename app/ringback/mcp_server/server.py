@@ -36,6 +36,7 @@ from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.incoming_messages import forget_message
 from ringback.mcp_server.known_clients import ends_at_http_errors
+from ringback.mcp_server.live_sessions import LiveSessions
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.request_context import (
     COMMENTS_OMITTED_KEY,
@@ -118,6 +119,7 @@ class McpServer:
         self._authenticator = authenticator
         self._features = build_features(gateway)
         self._is_closing = False
+        self.live_sessions = LiveSessions()
         self._endpoints = EndpointSupervisor(
             self._create_session_manager, list_upstreams=self._list_upstream_names, clock=gateway.clock
         )
@@ -188,7 +190,9 @@ class McpServer:
         gateway, activity = self._gateway, SessionActivity(self._gateway.clock)
         server: Server[Any] = Server("ringback", version=__version__)
         server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
-        dispatcher = MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp)
+        dispatcher = MethodDispatcher(
+            endpoint, self._features, server_info=server.server_info_stamp, quotas=gateway.quotas
+        )
         # Not the SDK's own, which makes spans: `method_spans` does.
         server.middleware = [
             SessionRecorder(endpoint, gateway.sessions, activity),
@@ -200,6 +204,7 @@ class McpServer:
             endpoint=endpoint,
             sessions=gateway.sessions,
             activity=activity,
+            live_sessions=self.live_sessions,
             create_transport=partial(
                 SessionTransport,
                 sealer=gateway.sealer,

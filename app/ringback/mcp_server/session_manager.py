@@ -8,6 +8,7 @@ A legacy session is stored (`services.mcp_sessions`), and a manager's memory is 
     refused         an `initialize` that fails or cannot be stored gets an error, and its session ends
     DELETE          the stored session is deleted; then the client gets the response
     too many        a new session ends the longest idle one of its principal at this endpoint
+    no room         `live_sessions` unloads a session that is idle: it leaves memory, stays stored, and continues as above
     other nodes     a change or the end of the session at another node is followed here, at its notification; at the latest when
                     the session's own stream opens (a change) or within 5 minutes (its end)
     idle            the manager drops a session that was idle for 30 minutes. The stored one expires at most 5 minutes later
@@ -41,17 +42,20 @@ from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
-from ringback.mcp_server.incoming_messages import get_body
+from ringback.mcp_server.incoming_messages import get_body, get_message
+from ringback.mcp_server.live_sessions import LiveSession, LiveSessions, count_places
 from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
+from ringback.mcp_server.session_recorder import count_kept_bytes
 from ringback.mcp_server.session_refusals import (
+    is_opening_message,
     omit_session_of_refusal,
     require_known_version,
     require_opening_request,
     unknown_session,
 )
-from ringback.mcp_server.session_transport import SessionTransport, build_replay
+from ringback.mcp_server.session_transport import OPENING_METHOD, SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
@@ -65,8 +69,6 @@ from ringback.services.node_signals import NodeSignals
 
 log = logging.getLogger(__name__)
 
-SESSIONS_MAX: Final = 10_000
-"""Sessions of one endpoint; as many idle streams as one process is built for."""
 OPENING_SESSIONS_MAX: Final = 100
 """Sessions of one principal that may be in their `initialize` at once, beyond those that are stored. `initialize` takes some
 milliseconds."""
@@ -78,8 +80,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     """Continues stored sessions, and limits the number of sessions.
 
     The SDK's manager knows the live sessions and their owners. Private names of the SDK are used only here, because no public
-    ones exist: `_handle_request`, which dispatches by era, `_lifespan_state`, `_admit_session`, which decides about a new
-    session, `_serve_opening_request`, which starts it, `_discard_session`, `_server_instances` and `_session_owners`.
+    ones exist: `_handle_request`, which dispatches by era, `_lifespan_state`, `_serve_opening_request`, which starts a session,
+    `_discard_session`, `_server_instances` and `_session_owners`.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         endpoint: Endpoint,
         sessions: McpSessions,
         activity: SessionActivity,
+        live_sessions: LiveSessions,
         create_transport: Callable[[str], SessionTransport],
         handle_call: CallHandler,
         background_tasks: TaskSpawner,
@@ -100,11 +103,16 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             server,
             session_idle_timeout=IDLE_SECONDS,
             max_request_body_size=request_bytes_max,
-            max_sessions=SESSIONS_MAX,
+            max_sessions=None,
         )
         self._endpoint = endpoint
         self._sessions = sessions
         self._activity = activity
+        self._live_sessions = live_sessions
+        self._live = dict[StreamableHTTPServerTransport, LiveSession]()
+        """The sessions in memory, as they are counted."""
+        self._unloaded = set[str]()
+        """Sessions that have left memory since the last record of those that were used."""
         self._create_transport = create_transport
         self._handle_call = handle_call
         self._background_tasks = background_tasks
@@ -131,7 +139,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         elif session_id is None:
             require_opening_request(scope)
             await self._sessions.require_session_quota(get_request_caller(scope), self._endpoint.path, self._activity)
-            await self._handle_request(scope, receive, omit_session_of_refusal(send))
+            await self._open_session(scope, receive, omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
         else:
@@ -157,8 +165,18 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._require_owned_session(session_id, scope)
         if scope["method"] == "GET":  # its own stream: notifications of all subscriptions go there
             self._schedule_sync(session_id)
-        with self._activity.record_request(session_id):
+        live = self._live[self._server_instances[session_id]]
+        with self._activity.record_request(session_id), self._live_sessions.use_session(live):
+            if is_opening_message(get_message(scope)) and not self._live_sessions.resize(live, _count_places(scope)):
+                raise _no_room()
             await self._handle_request(scope, receive, send)
+
+    async def _open_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As the SDK does, but for the limits, whose errors say what to do."""
+        requestor = authorization_context(scope["user"])
+        self._require_session_quota(requestor["client_id"])
+        transport = self._register_session(self._sessions.new_session_id(), requestor, _count_places(scope))
+        await self._serve_opening_request(transport, scope, receive, send)
 
     async def _serve_opening_request(
         self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
@@ -166,7 +184,10 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         """Override the SDK's opening of a session: it takes every HTTP 200 for a success, also of a stream with an error."""
         session_id = str(http_transport.mcp_session_id)
         try:
-            with self._activity.record_request(session_id):
+            with (
+                self._activity.record_request(session_id),
+                self._live_sessions.use_session(self._live[http_transport]),
+            ):
                 await super()._serve_opening_request(http_transport, scope, receive, send)
         finally:
             if SESSION_REFUSED_KEY in scope["state"]:
@@ -203,8 +224,6 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         async with self._adoption_lock:
             if session_id in self._server_instances:
                 return  # an earlier request has continued it meanwhile
-            if len(self._server_instances) >= SESSIONS_MAX:
-                raise Unavailable("Too many sessions are open at this endpoint. Your session goes on; try again later.")
             if (session := await self._sessions.find_session(caller, session_id, path)) is not None:
                 self._sessions_in_replay.add(session_id)
                 try:
@@ -214,12 +233,14 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
                 self._schedule_sync(session_id)  # another node may have changed it since it was read
 
     async def _replay_session(self, session_id: str, state: SessionState, scope: Scope) -> None:
-        transport = self._register_session(session_id, authorization_context(scope["user"]))
-        initialize = {"id": _REPLAY_ID, "method": "initialize", "params": state.initialize}
-        await self._serve_opening_request(transport, *build_replay(scope, session_id, initialize))
-        await transport.replay_message(scope, {"method": "notifications/initialized"})
-        if state.log_level is not None:
-            await self._replay_request(transport, scope, "logging/setLevel", {"level": state.log_level})
+        initialize = {"id": _REPLAY_ID, "method": OPENING_METHOD, "params": state.initialize}
+        opening = build_replay(scope, session_id, initialize)
+        transport = self._register_session(session_id, authorization_context(scope["user"]), _count_places(opening[0]))
+        with self._live_sessions.use_session(self._live[transport]):  # it is not unloaded before its request is handled
+            await self._serve_opening_request(transport, *opening)
+            await transport.replay_message(scope, {"method": "notifications/initialized"})
+            if state.log_level is not None:
+                await self._replay_request(transport, scope, "logging/setLevel", {"level": state.log_level})
         # In the background, because an upstream that is away would delay the session.
         self._background_tasks.spawn(self._replay_subscriptions(transport, state, scope))
         log.info("session.continued", extra={"endpoint": self._endpoint.path})
@@ -272,16 +293,16 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     # -- sessions of this process --
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> SessionTransport | None:
-        """Override the SDK's check, which runs without an await between counting sessions and adding the new one."""
-        if requestor is not None:
-            self._require_session_quota(requestor["client_id"])
-        if len(self._server_instances) >= SESSIONS_MAX:
-            return None
-        return self._register_session(self._sessions.new_session_id(), requestor)
-
-    def _register_session(self, session_id: str, requestor: AuthorizationContext | None) -> SessionTransport:
+    def _register_session(
+        self, session_id: str, requestor: AuthorizationContext | None, places: int
+    ) -> SessionTransport:
+        """Count the session and add it, without an await between the two. Raises `Unavailable` if there is no room."""
         transport = self._create_transport(session_id)
+        principal = "" if requestor is None else requestor["client_id"]
+        live = LiveSession(principal, places, partial(self._unload_session, session_id, transport))
+        if not self._live_sessions.add(live):
+            raise _no_room()
+        self._live[transport] = live
         if requestor is not None:
             self._session_owners[session_id] = requestor
         self._server_instances[session_id] = transport
@@ -291,6 +312,28 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             on_change = partial(self._schedule_sync, session_id)
             subscription.enter_context(self._node_signals.subscribe(on_change, mcp_session_topic(session_id)))
         return transport
+
+    def _unload_session(self, session_id: str, transport: SessionTransport) -> None:
+        """Drop a session from memory and not from the store: its next request continues it."""
+        self._unloaded.add(session_id)
+        self._forget_session(session_id, transport)
+        self._background_tasks.spawn(transport.terminate())
+        log.debug("session.unloaded", extra={"endpoint": self._endpoint.path})
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        """Override the SDK's, which would forget the session also when that is in memory again, with another transport."""
+        self._forget_session(session_id, transport)
+        if not transport.is_terminated:
+            with anyio.CancelScope(shield=True):
+                await transport.terminate()
+
+    def _forget_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        if (live := self._live.pop(transport, None)) is not None:
+            self._live_sessions.remove(live)
+        if self._server_instances.get(session_id) is transport:
+            del self._server_instances[session_id]
+            self._session_owners.pop(session_id, None)
+            self._drop_subscription(session_id)
 
     def _require_session_quota(self, principal: str) -> None:
         """Count the principal's sessions in memory, also those without `initialize`: 0.4 ms for ten thousand (measured)."""
@@ -313,9 +356,30 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     async def record_used_sessions(self) -> None:
         """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""
-        used = self._activity.list_used(self._server_instances.keys())
-        ended = await self._sessions.extend_sessions(used)
+        unloaded, self._unloaded = self._unloaded, set[str]()
+        used = self._activity.list_used(self._server_instances.keys() | unloaded)
+        try:
+            ended = await self._sessions.extend_sessions(used)
+        except StoreUnavailable:
+            self._unloaded |= unloaded
+            raise
         self._activity.mark_recorded(used)
         await self._discard_sessions(ended)
         for session_id in self._subscriptions.keys() - self._server_instances.keys():
             self._drop_subscription(session_id)
+
+
+def _count_places(scope: Scope) -> int:
+    """The places of a session that this `initialize` opens, or has changed."""
+    match get_message(scope):
+        case {"params": params}:
+            return count_places(count_kept_bytes(params))
+        case _:
+            return count_places(0)
+
+
+def _no_room() -> Unavailable:
+    return Unavailable(
+        "Too many sessions are in use at this service. Nothing was done, and no session has ended. Close streams that you no "
+        "longer need, or send the request again later."
+    )

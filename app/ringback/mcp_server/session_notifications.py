@@ -3,8 +3,8 @@
 modern   notifications go only to the stream of a subscriptions/listen request, and end with it
 legacy   notifications go to the session's own stream (GET), which the client may not have open, and end with the session
 
-A publisher of a session outlives the request that started it, so it has the context of that request without the message
-(`detach_context`). A message may have megabytes, and a principal has thousands of publishers.
+A publisher of a session outlives the request that started it, so it has the context of that request without message and
+headers (`detach_context`). A message may have megabytes, and a principal has thousands of publishers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from ringback.domain.mcp_sessions import SUBSCRIPTIONS_MAX
 from ringback.domain.principal import Principal
 from ringback.mcp_server.gateway import Gateway, TaskSpawner
-from ringback.mcp_server.incoming_messages import without_message
+from ringback.mcp_server.incoming_messages import detach_scope
 from ringback.mcp_server.request_context import RequestContext
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def get_connection(context: RequestContext) -> Connection:
 
 
 def detach_context(context: RequestContext) -> RequestContext:
-    """The context of a legacy request for its publishers: without params, body and `_meta`, but for the progress token."""
+    """The context of a legacy request for its publishers: without message and headers, but for the progress token."""
     sdk_context = context.sdk_context
     connection = get_connection(context)
     detached = ServerRequestContext[Any, Any](
@@ -145,7 +145,7 @@ def detach_context(context: RequestContext) -> RequestContext:
         protocol_version=sdk_context.protocol_version,
         method=sdk_context.method,
         meta=_select_progress_token(context),
-        request=None if sdk_context.request is None else Request(without_message(sdk_context.request.scope)),
+        request=None if sdk_context.request is None else Request(detach_scope(sdk_context.request.scope)),
     )
     return replace(context, sdk_context=detached)
 

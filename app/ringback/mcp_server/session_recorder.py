@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
+from ringback.domain import jsontext
 from ringback.domain.errors import RingbackError
+from ringback.domain.mcp_sessions import STATE_BYTES_MAX
 from ringback.mcp_server.auth import get_caller
 from ringback.mcp_server.jsonrpc_errors import to_mcp_error
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint, RequestContext
@@ -52,6 +54,15 @@ class SessionRecorder:
         except RingbackError as error:
             raise to_mcp_error(error) from None
         _keep_only(agreed, context.sdk_context.params)
+
+
+def count_kept_bytes(params: Any) -> int:
+    """Bytes as JSON of what a session keeps of the params of `initialize`; 0 if they are invalid, and open no session."""
+    match params:
+        case {"capabilities": dict(), "clientInfo": dict()}:
+            return min(len(jsontext.dumps(_select_params(params, ""))), STATE_BYTES_MAX)
+        case _:
+            return 0
 
 
 def _keep_only(agreed: Mapping[str, Any], params: Mapping[str, Any] | None) -> None:

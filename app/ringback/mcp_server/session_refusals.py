@@ -6,7 +6,7 @@ an unknown session, or one of another caller   404
 """
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -42,14 +42,17 @@ def require_known_version(version: str, scope: Scope) -> None:
 
 def require_opening_request(scope: Scope) -> None:
     """Raise `MissingSession` for what opens no session. The SDK would open one for it, refuse it, and end the session."""
-    message: Any = get_message(scope)
-    if scope["method"] == "POST" and message.get("method") == OPENING_METHOD:
+    if scope["method"] == "POST" and is_opening_message(get_message(scope)):
         return
     if scope["method"] in _SESSION_METHODS:
         raise MissingSession(
             f"Missing session ID. Send the header {_SESSION_HEADER} with the id from the response to 'initialize', or send "
             "'initialize' first. A client of 2026-07-28 needs no session: it sends MCP-Protocol-Version: 2026-07-28."
         )
+
+
+def is_opening_message(message: Any) -> bool:
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") == OPENING_METHOD
 
 
 def unknown_session() -> UnknownSession:

@@ -61,7 +61,7 @@ from ringback.mcp_server.event_ids import (
     describe_request,
     unknown_event_id,
 )
-from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
+from ringback.mcp_server.incoming_messages import detach_scope, get_message, set_message
 from ringback.mcp_server.message_queue import IncomingQueue, MessageQueue
 from ringback.mcp_server.own_stream import SessionOwnStream, StreamEnds, encode_dataless_event
 from ringback.mcp_server.request_context import (
@@ -112,7 +112,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         self.session_id = session_id
         self.last_scope: Scope | None = None
         """The latest request, with its caller: what other nodes report about the session is replayed with it. A session may be
-        idle for long, so it has no message."""
+        idle for long, so it has neither message nor headers."""
         self._store_foreign_answer = store_foreign_answer
         self._ids = ids
         self._event_ids = EventIds(sealer, session_id)
@@ -146,7 +146,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         id in use, or reserved.
         """
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
-        self.last_scope = without_message(scope)
+        self.last_scope = detach_scope(scope)
         if scope["method"] == "POST":
             await self._handle_post(scope, receive, send)
         elif scope["method"] == "GET":

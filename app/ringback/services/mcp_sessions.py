@@ -30,7 +30,8 @@ from ringback.domain.signals import mcp_session_topic
 from ringback.services.access.api_keys import require_held_key
 
 SESSIONS_PER_PRINCIPAL_MAX: Final = 1_000
-"""Sessions of one principal at one endpoint. A process is built for ten times as many at an endpoint."""
+"""Stored sessions of one principal at one endpoint. Those in memory have a bound over all endpoints
+(`mcp_server.live_sessions`)."""
 EVICTION_IDLE_SECONDS: Final = 60.0
 """A session that was idle for less long is in use: between two requests, a model thinks for seconds. It is never ended for
 another one; then `initialize` is refused."""

@@ -1,7 +1,7 @@
 """Passes upstreams through to gateway clients: their profile, lists, requests and change notifications."""
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -130,15 +130,19 @@ class UpstreamProxy:
             except (TimeoutError, UpstreamUnreachable, RequestFailed):
                 raise upstream_unavailable(upstream, connection.get_info().last_error) from None
 
-    def subscribe_changes(self, upstream: str | None, *, principal: Principal) -> AbstractContextManager[ChangeStream]:
+    def subscribe_changes(
+        self, upstream: str | None, *, principal: Principal, uris: Collection[str] | None = None
+    ) -> AbstractContextManager[ChangeStream]:
         if upstream is not None:
             self._require_upstream(upstream)
-        return self._listen_to_changes(upstream, principal)
+        return self._listen_to_changes(upstream, principal, uris)
 
     @contextmanager
-    def _listen_to_changes(self, upstream: str | None, principal: Principal) -> Generator[ChangeStream]:
+    def _listen_to_changes(
+        self, upstream: str | None, principal: Principal, uris: Collection[str] | None
+    ) -> Generator[ChangeStream]:
         with (
-            self._change_notifications.subscribe_changes(upstream, principal=principal) as changes,
+            self._change_notifications.subscribe_changes(upstream, principal=principal, uris=uris) as changes,
             self._connections.listen_on_connections(upstream, principal),
         ):
             yield changes

@@ -1,7 +1,7 @@
 """Change notifications of upstreams become events for subscribed webhooks: at most one a second, and none is lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -55,7 +55,8 @@ class FakeSubscriptions:
         return principal if upstream in self.owned_upstreams else SHARED_OWNER
 
     @contextmanager
-    def subscribe_changes(self, upstream: str, *, principal: Principal) -> Generator[None]:
+    def subscribe_changes(self, upstream: str, *, principal: Principal, uris: Collection[str]) -> Generator[None]:
+        assert not uris, "nothing reads these changes"
         self.listeners.append((upstream, principal))
         yield
         self.listeners.remove((upstream, principal))

@@ -145,6 +145,7 @@ async def test_when_an_endpoint_fails_its_requests_end_and_later_ones_are_refuse
         assert (await list_tools(gate, "paint"))[0] == 503
         assert (await list_tools(gate, "paint", LEGACY))[0] == 503
         assert "tools" in await neighbour.request("tools/list", {})
+        assert gate.ringback.app.mcp.live_sessions.count_places() == 1  # that of the neighbour
     assert len(list_logged_failures(caplog)) == 1
 
 

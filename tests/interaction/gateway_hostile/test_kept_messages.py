@@ -1,4 +1,4 @@
-"""What outlives a request keeps nothing of its message, which may be as large as a request may be.
+"""What outlives a request keeps nothing of its message and its headers, which may be as large as a request may be.
 
 A principal has a thousand sessions at one endpoint. Each has 256 subscriptions and tasks, and is idle for half an hour.
 """
@@ -6,6 +6,7 @@ A principal has a thousand sessions at one endpoint. Each has 256 subscriptions 
 import gc
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
+from urllib.parse import SplitResult
 
 import pytest
 
@@ -20,22 +21,24 @@ MARK: Final = "kept-message"
 TEXT: Final = MARK + "x" * LARGE
 META: Final[Json] = {"io.modelcontextprotocol/note": TEXT}
 """A key that no upstream gets and no call stores."""
+HEADER: Final = MARK + "h" * 15_000
+"""A header, or a query, that must not be kept."""
 
 
-def find_kept() -> Sequence[Any]:
-    """What refers to a text or to bytes with the mark."""
+def find_kept(size: int = LARGE) -> Sequence[Any]:
+    """What refers to a text or to bytes with the mark, of at least this size."""
     gc.collect()
     return [
         type(owner)
         for owner in gc.get_objects()
-        if any(_is_marked(each) for each in gc.get_referents(owner)) and owner is not globals()
+        if any(_is_marked(each, size) for each in gc.get_referents(owner)) and owner is not globals()
     ]
 
 
-def _is_marked(value: object) -> bool:
+def _is_marked(value: object, size: int) -> bool:
     if isinstance(value, str):
-        return value is not TEXT and len(value) >= LARGE and MARK in value
-    return isinstance(value, bytes | bytearray) and len(value) >= LARGE and MARK.encode() in value
+        return value is not TEXT and len(value) >= size and MARK in value
+    return isinstance(value, bytes | bytearray) and len(value) >= size and MARK.encode() in value
 
 
 @pytest.fixture
@@ -87,3 +90,20 @@ async def test_a_running_task_keeps_nothing_of_the_request_that_created_it(sessi
     await send(session, "tools/call", {"name": "hold", "arguments": {}, "task": {}, "_meta": meta}, id="task")
 
     assert find_kept() == []
+
+
+async def test_a_session_its_subscriptions_and_tasks_keep_no_headers_and_no_query(session: LegacyClientSession) -> None:
+    call_id = (await session.request("tools/call", {"name": "hold", "arguments": {}}))["_meta"]["ringback/callId"]
+    sent, marked = session.headers, {**session.headers, "x-large": HEADER}
+    url, session.url = session.url, f"{session.url}?unread={MARK}{'q' * 15_000}"
+    session.headers = marked
+    await send(session, "notifications/initialized", {})
+    await send(session, "resources/subscribe", {"uri": f"ringback://calls/{call_id}"}, id="sub")
+    await send(session, "tools/call", {"name": "hold", "arguments": {}, "task": {}}, id="task")
+    await send(session, "ping", {}, id="ping")
+    session.headers, session.url = sent, url
+    marked.clear()
+    await session.request("ping", {})
+
+    kept = find_kept(len(HEADER))
+    assert [each for each in kept if each is not SplitResult] == []  # the standard library caches 128 URLs

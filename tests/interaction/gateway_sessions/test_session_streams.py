@@ -1,9 +1,13 @@
 """The own stream of a legacy session, for messages outside requests: what comes again after it broke."""
 
+from typing import Any
+
 import pytest
 from mcp.server.streamable_http import GET_STREAM_KEY
 
+from ringback.domain.upstreams import UpstreamChange
 from ringback.mcp_server.own_stream import OWN_STREAM_RETRY_MILLISECONDS
+from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, open_subscribed_session
 from tests.support.event_reader import resume_stream
 from tests.support.mcp_wire import Json
@@ -96,3 +100,21 @@ async def test_a_request_id_that_is_the_sdks_name_of_the_own_stream_is_refused(f
         answer = await session.http.post(session.url, json=message, headers=session.headers)
         assert (answer.status_code, answer.json()["id"]) == (409, GET_STREAM_KEY)
         assert (await session.request("tools/list", {}))["tools"]
+
+
+async def test_a_session_holds_no_changes_of_resources_that_it_is_not_subscribed_to(
+    files: RestartableRingback,
+) -> None:
+    """Each of its subscriptions would hold them while its client reads slowly."""
+    async with files.running() as running:
+        await open_subscribed_session(running)
+        proxy: Any = running.application.app.mcp._gateway.proxy  # pyright: ignore[reportPrivateUsage]
+        notifications: ChangeNotifications = proxy._change_notifications
+        streams = [
+            each
+            for each in notifications._streams  # pyright: ignore[reportPrivateUsage]
+            if each._principal == "alice"  # pyright: ignore[reportPrivateUsage]
+        ]
+        notifications.publish_change(UpstreamChange(upstream="notes", uri="note://another"))
+        assert len(streams) == 2  # of its lists, and of the note
+        assert [each.drain() for each in streams] == [[], []]

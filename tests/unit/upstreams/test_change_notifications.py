@@ -78,3 +78,17 @@ async def test_a_consumed_change_frees_its_place(monkeypatch: pytest.MonkeyPatch
         assert await anext(stream) == books[0]
         changes.publish_change(books[2])
         assert stream.drain() == books[1:]
+
+
+def test_a_listener_of_some_resources_holds_no_changes_of_others() -> None:
+    changes = ChangeNotifications()
+    book = UpstreamChange(upstream="git", uri="book://1")
+    with (
+        changes.subscribe_changes(principal=None, uris=()) as of_lists,
+        changes.subscribe_changes(principal=None, uris=("book://1",)) as of_book,
+    ):
+        for change in (UpstreamChange(upstream="git", uri="book://2"), book, TOOLS):
+            changes.publish_change(change)
+
+        assert of_lists.drain() == [TOOLS]
+        assert of_book.drain() == [book, TOOLS]

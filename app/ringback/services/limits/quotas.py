@@ -3,8 +3,8 @@
 Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Bytes
 of arguments are counted so, too, but several nodes do not wait for each other: the calls that start within the same
 milliseconds can exceed the limit. Results are counted when they are stored: a limit on result bytes is exceeded by the results
-of the calls that run by then. Streams, bulk requests and the rate of starts are counted in this process; each node counts for
-itself.
+of the calls that run by then. Streams, requests of sessions, bulk requests and the rate of starts are counted in this process;
+each node counts for itself.
 
 One event has a delivery for each webhook that gets it, with a body that may contain the result: `delivery_bytes` counts these.
 
@@ -45,6 +45,11 @@ ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
 """A bulk request of a thousand rows takes a second or two."""
+SESSION_REQUESTS_MAX: Final = 10_000
+"""Requests of one principal in legacy sessions that are handled at once: as many as the service has connections, and more. The
+handler of a client that has left goes on for up to a minute, so the limit on connections does not bound them."""
+SESSION_REQUEST_RETRY_AFTER_SECONDS: Final = 5
+"""Most are handled within some seconds."""
 STREAM_RETRY_AFTER_SECONDS: Final = 5
 """The service notices a lost stream at its next frame, at the latest after a heartbeat."""
 
@@ -107,6 +112,7 @@ class QuotaEnforcer:
         self._streams: Counter[Principal] = Counter()
         self._key_streams: Counter[KeyId] = Counter()
         self._bulk_requests: Counter[Principal] = Counter()
+        self._session_requests: Counter[Principal] = Counter()
         self.session_publishers: Counter[Principal] = Counter()
         """What runs for the legacy MCP sessions of each principal (`mcp_server.session_notifications`)."""
         self._with_many_calls: set[Principal] = set()
@@ -270,6 +276,20 @@ class QuotaEnforcer:
                 limit=1,
             )
         with _counting(self._bulk_requests, principal):
+            yield
+
+    @contextmanager
+    def handle_session_request(self, principal: Principal) -> Generator[None]:
+        """Count a request of a legacy session until the context ends."""
+        if self._session_requests[principal] >= SESSION_REQUESTS_MAX:
+            raise QuotaExceeded(
+                f"{SESSION_REQUESTS_MAX} requests of your sessions are handled now, also for clients that have left. Nothing "
+                "was done. Wait until some have ended.",
+                retry_after_seconds=SESSION_REQUEST_RETRY_AFTER_SECONDS,
+                quota="session_requests",
+                limit=SESSION_REQUESTS_MAX,
+            )
+        with _counting(self._session_requests, principal):
             yield
 
     def pace_batches(self) -> BatchPace:

@@ -4,7 +4,7 @@ A change only says that something has changed. So equal pending changes are kept
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -72,10 +72,13 @@ class ChangeNotifications:
 
     @contextmanager
     def subscribe_changes(
-        self, upstream: str | None = None, *, principal: Principal | None
+        self, upstream: str | None = None, *, principal: Principal | None, uris: Collection[str] | None = None
     ) -> "Generator[ChangeStream]":
-        """The changes of this upstream, or of all upstreams, for this principal, from now on. None: for all principals."""
-        stream = ChangeStream(upstream, principal)
+        """The changes of this upstream, or of all upstreams, for this principal, from now on. None: for all principals.
+
+        With `uris`, of resources only the changes of these.
+        """
+        stream = ChangeStream(upstream, principal, uris)
         self._streams.add(stream)
         try:
             yield stream
@@ -86,9 +89,10 @@ class ChangeNotifications:
 class ChangeStream(AsyncIterator[UpstreamChange]):
     """The changes for one listener. The stream has no end."""
 
-    def __init__(self, upstream: str | None, principal: Principal | None) -> None:
+    def __init__(self, upstream: str | None, principal: Principal | None, uris: Collection[str] | None = None) -> None:
         self._upstream = upstream
         self._principal = principal
+        self._uris = uris
         self._pending = PendingChanges[None]()
         self._changed = asyncio.Event()
 
@@ -96,6 +100,8 @@ class ChangeStream(AsyncIterator[UpstreamChange]):
         if self._upstream not in {None, change.upstream}:
             return
         if self._principal is not None and not change.concerns(self._principal):
+            return
+        if self._uris is not None and change.uri is not None and change.uri not in self._uris:
             return
         self._pending[change] = None
         self._changed.set()

@@ -131,7 +131,7 @@ class UpstreamChangeRecorder:
         """Subscribe to the resource; without one, keep the principal's connection open: it reports changes of lists."""
         upstream, owner, uri = watched
         if uri is None:
-            with self._proxy.subscribe_changes(upstream, principal=owner):
+            with self._proxy.subscribe_changes(upstream, principal=owner, uris=()):
                 yield
         else:
             async with self._proxy.subscribe_resource(upstream, uri, principal=owner):
