@@ -60,9 +60,9 @@ from ringback.agents.wake_up import (
     ask_person,
     current_time,
     find_tool_call,
-    is_recent,
     parse_wake_up,
     refuse_if_early,
+    refuse_while_running,
 )
 from ringback.client import RingbackClient, Tool
 from ringback.key_locks import KeyLocks
@@ -217,8 +217,9 @@ async def _continue(
         if any(has_answered(event) for event in session.events[index + 1 :]):
             return None
         last = session.events[-1]
-        if last.error_code is None and is_recent(datetime.fromtimestamp(last.timestamp, UTC), now):
-            raise NotParkedYet(f"Another process may continue the session '{session.id}' now. Refuse the callback.")
+        if last.error_code is None:
+            acted_at = datetime.fromtimestamp(last.timestamp, UTC)
+            refuse_while_running(f"Another process may continue the session '{session.id}' now.", [acted_at], now)
         named = {"invocation_id": session.events[index].invocation_id}
     running = runner.run_async(user_id=session.user_id, session_id=session.id, run_config=run_config, **named)
     try:

@@ -106,8 +106,10 @@ async def wake(
     result, and may run the thread with a message that has it. Without `on_dropped` it logs a warning. Another callback of the
     call that reaches `wake` is dropped in the same way.
 
-    Raises `NotParkedYet` if the thread has no checkpoint with the call yet: refuse the callback, and it comes again. Raises
-    `MalformedBody` for what is not a callback, and the client's errors.
+    Raises `NotParkedYet` if the thread has no checkpoint with the call yet, or while another process runs the thread: refuse
+    the callback, and it comes again. If that process has died, the thread can be continued ten minutes after its last
+    checkpoint and the call's end, and the first callback after that does. Raises `MalformedBody` for what is not a callback,
+    and the client's errors.
     """
     wake_up = parse_wake_up(callback)
     if wake_up is None:

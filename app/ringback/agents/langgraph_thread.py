@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
 
 from ringback.agents.call_state import CallState
-from ringback.agents.wake_up import NotParkedYet, is_recent, refuse_if_early
+from ringback.agents.wake_up import refuse_if_early, refuse_while_running
 
 CALL_ID: Final = "ringback_call_id"
 """The member of an interrupt's value that has the call's id."""
@@ -47,10 +47,8 @@ async def find_next_input(graph: Graph, thread: RunnableConfig, state: CallState
     if is_abandoned(snapshot):
         return None
     if _is_running(graph, snapshot):
-        if is_recent(state.changed_at, now) or is_recent(_parse_instant(snapshot.created_at), now):
-            raise NotParkedYet(
-                f"The thread of the call {state.call_id} is running. Refuse the callback; it comes again."
-            )
+        acted_at = state.changed_at, _parse_instant(snapshot.created_at)
+        refuse_while_running(f"The thread of the call {state.call_id} is running.", acted_at, now)
         return None  # its process died
     pending = _find_pending(snapshot)
     showing = [each for each in pending if _find_call_id(each.value) == state.call_id]

@@ -149,8 +149,9 @@ class DurableRunner:
         `deliver` is awaited with the result, once it waits for no calls any more, before the run counts as continued. Without
         it, a process that dies right after `wake` has returned leaves its output only in the SDK's session.
 
-        Raises `NotParkedYet` while another process continues the run: refuse the callback, and it comes again. Raises
-        `MalformedBody` for what is not a callback, and errors of the client.
+        Raises `NotParkedYet` while another process continues the run: refuse the callback, and it comes again. If that process
+        has died, its lease ends within a minute, and the first callback after that continues the run. Raises `MalformedBody`
+        for what is not a callback, and errors of the client.
         """
         wake_up = parse_wake_up(callback)
         if wake_up is None:
@@ -179,7 +180,7 @@ class DurableRunner:
             return None
         async with self._leasing(found) as token:
             if not await self._runs.lease(found.id, token, seconds=LEASE_SECONDS):
-                raise NotParkedYet(f"Another process continues the run of '{found.client_session_id}' now.")
+                raise _continues_elsewhere(found)
             run = await self._runs.read(found.id)
             if run is None or run.is_final:
                 return None
@@ -366,6 +367,13 @@ def _build_refused_state(request: ToolRequest, reason: Exception) -> CallState:
 
 def _are_final(states: Mapping[RequestKey, CallState]) -> bool:
     return all(state.is_final for state in states.values())
+
+
+def _continues_elsewhere(run: ParkedRun) -> NotParkedYet:
+    return NotParkedYet(
+        f"Another process continues the run of '{run.client_session_id}' now. If it has died, its lease ends within "
+        f"{LEASE_SECONDS:g} s, and the first callback after that continues the run. Refuse the callback; it comes again."
+    )
 
 
 def _continued_elsewhere(run: ParkedRun) -> NotParkedYet:

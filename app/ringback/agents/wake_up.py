@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -24,13 +24,18 @@ before the call's deadline."""
 
 PARKING_MINUTES_MAX: Final = 10
 """After this time since its end, a call that no state mentions belongs to an agent that died before it stored its state. A
-framework stores it when the other tools of the same step have ended."""
+framework stores it when the other tools of the same step have ended. For as long, a process that continues an agent's run, and
+keeps no lease of it, may be at work after what it has stored last: a turn of a model takes minutes."""
 
 log = logging.getLogger(__name__)
 
 
 class NotParkedYet(NotReady):
-    """The callback came before the agent's framework had stored its state. It comes again: a receiver refuses it with 503."""
+    """The callback came before the agent's framework had stored its state, or while another process continues the run.
+
+    It comes again: a receiver refuses it with 503. If that process has died, the run can be continued ten minutes after its
+    last stored step (LangGraph, Google ADK) or a minute after the death (OpenAI Agents): the first callback after that does.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason=reason)
@@ -101,6 +106,17 @@ def refuse_if_early(state: CallState, now: datetime) -> None:
             f"No stored state of an agent has the call {state.call_id} yet. Refuse the callback; it comes again."
         )
     log.warning("No stored state of an agent has the call %s; its agent died before it was stored", state.call_id)
+
+
+def refuse_while_running(problem: str, acted_at: Collection[datetime | None], now: datetime) -> None:
+    """Raise `NotParkedYet` if the process that acted last at one of these times may still be at work. None is now."""
+    latest = max(instant or now for instant in acted_at)
+    if is_recent(latest, now):
+        until = (latest + timedelta(minutes=PARKING_MINUTES_MAX)).astimezone(UTC)
+        raise NotParkedYet(
+            f"{problem} If the process that runs it has died, the first callback after {until:%Y-%m-%dT%H:%M:%SZ} "
+            "continues it. Refuse the callback; it comes again."
+        )
 
 
 def is_recent(instant: datetime | None, now: datetime) -> bool:

@@ -130,7 +130,13 @@ class ReceiverApp:
         """Receive callbacks at `path` of a FastAPI application, with and without a slash at its end.
 
         A mounted application answers 307 to the URL without the slash, and a sender of callbacks follows no redirects.
+        Raises `TypeError` for an application of another framework.
         """
+        if not hasattr(app, "include_router"):
+            raise TypeError(
+                f"add_to() is for FastAPI, and this is a {type(app).__name__}. With Starlette: "
+                f'Starlette(lifespan=receiver.lifespan, routes=[Route("{path}", receiver)])'
+            )
         app.include_router(self.router(path))
 
     def router(self, path: str = "/callbacks") -> "APIRouter":

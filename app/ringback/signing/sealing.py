@@ -150,7 +150,11 @@ def _parse_key_ring_entry(entry: str, number: int) -> tuple[str, bytes]:
         key = base64_text.decode_base64(encoded)
         _check_key(key_id, key)
     except ValueError as error:
-        reason = error if isinstance(error, InvalidKeyRing) else "its key is not standard base64"
+        reason = (
+            error
+            if isinstance(error, InvalidKeyRing)
+            else "its key is not standard base64. Commas separate the entries."
+        )
         raise InvalidKeyRing(f"Entry {number} of the key ring: {reason}") from None
     return key_id, key
 

@@ -1,8 +1,11 @@
 """What else LangGraph can do with parked calls: interrupts of its own, breakpoints, questions, files in results."""
 
+import asyncio
 import logging
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from pydantic import Field
 
 from ringback.agents.call_state import CallState
 from ringback.agents.langgraph import load_tools, wake
+from ringback.agents.wake_up import NotParkedYet, current_time
 
 CONFIG: Any = {"configurable": {"thread_id": "session-7"}}
 
@@ -37,6 +41,18 @@ class ScriptedModel(BaseChatModel):
     def _generate(self, messages: list[BaseMessage], *_arguments: Any, **_options: Any) -> ChatResult:
         self.requests.append(messages)
         return ChatResult(generations=[ChatGeneration(message=self.script[len(self.requests) - 1])])
+
+
+class HangingModel(ScriptedModel):
+    """Does not respond, as for a process that is killed in the model's turn."""
+
+    script: list[AIMessage] = Field(default_factory=list)
+    is_asked: asyncio.Event = Field(default_factory=asyncio.Event)
+
+    async def _agenerate(self, *_arguments: Any, **_options: Any) -> ChatResult:
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 class Desk:
@@ -348,6 +364,30 @@ async def a_call_whose_result_was_used_is_not_dropped_by_a_later_message(desk: D
         assert await desk.call_back(graph, 0) is None
 
     assert warnings == []
+
+
+async def a_thread_that_a_process_runs_is_refused_until_a_stated_time(desk: Desk) -> None:
+    graph = await desk.graph(calls("slow"))
+    await desk.ask(graph)
+    desk.ringback.end(desk.ringback.started[0])
+    hanging = HangingModel()
+    other = create_agent(hanging, await load_tools(desk.client, UPSTREAM), checkpointer=desk.checkpointer)
+    running = asyncio.create_task(other.ainvoke(Command(resume="look"), CONFIG))
+    await hanging.is_asked.wait()
+    graph = await desk.graph(DONE)
+
+    problem = ""
+    try:
+        await desk.call_back(graph, 0)
+    except NotParkedYet as refused:
+        problem = str(refused)
+    until = datetime.fromisoformat(re.findall(r"the first callback after (\S+) continues it", problem)[0])
+    assert timedelta(minutes=9) < until - current_time() <= timedelta(minutes=10)
+
+    callback = desk.ringback.callback(desk.ringback.started[0])
+    state = await wake(graph, callback, desk.client, clock=lambda: until + timedelta(seconds=1))
+    assert state["messages"][-1].text == "done"
+    running.cancel()
 
 
 async def a_graph_without_a_thread_says_what_to_do(desk: Desk) -> None:

@@ -186,6 +186,18 @@ async def a_run_whose_lease_another_process_has_taken_delivers_nothing(desk: Des
     assert delivered == []
 
 
+async def a_run_that_a_process_continues_is_refused_with_the_seconds_of_its_lease(desk: Desk) -> None:
+    runner = desk.runner()
+    agent, _ = await build_agent(runner, [call("slow")], OK)
+    await runner.run(agent, "go", client_session_id="s")
+    with sqlite3.connect(desk.folder / "runs.db") as database:
+        database.execute("UPDATE runs SET lease_token = 'of another process', lease_until = 1e12")
+
+    refusal = await read_error(NotParkedYet, wake(desk, agent, 0))
+
+    assert "its lease ends within 60 s" in refusal
+
+
 async def calls_that_a_dead_process_has_not_started_are_started_by_the_next(desk: Desk) -> None:
     runner = desk.runner()
     agent, _ = await build_agent(runner, [call("slow")], OK)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
-from ringback.agents.wake_up import PARKING_MINUTES_MAX, find_tool_call
+from ringback.agents.wake_up import PARKING_MINUTES_MAX, find_tool_call, refuse_while_running
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
@@ -63,6 +63,15 @@ def test_a_call_whose_agent_died_before_its_state_was_stored_is_accepted_with_a_
     refuse_if_early(ENDED, END + timedelta(minutes=PARKING_MINUTES_MAX, seconds=1))
 
     assert f"{examples.CALL_ID}; its agent died" in caplog.text
+
+
+def test_a_run_that_may_still_go_on_is_refused_with_the_time_at_which_a_dead_process_is_replaced() -> None:
+    last_step = END + timedelta(seconds=30)
+    until = last_step + timedelta(minutes=PARKING_MINUTES_MAX)
+
+    with pytest.raises(NotReady, match="after 2026-11-20T17:10:36Z continues it"):
+        refuse_while_running("The thread is running.", (END, last_step), until - timedelta(seconds=1))
+    refuse_while_running("The thread is running.", (END, last_step), until)
 
 
 def test_the_session_is_ringback_s_and_of_an_expired_call_the_callback_s() -> None:

@@ -56,6 +56,13 @@ def test_there_are_checks_of_must_and_should_and_each_has_an_id_of_its_own() -> 
     assert all(each.case.source.endswith(".") and not each.case.expectation.endswith(".") for each in ALL_CHECKS)
 
 
+@pytest.mark.parametrize("case_id", ["no-json", "no-object", "empty-body"])
+def test_the_source_of_a_check_for_4xx_says_what_is_wrong_about_2xx(case_id: str) -> None:
+    (source,) = [each.case.source for each in ALL_CHECKS if each.case.id == case_id]
+
+    assert "2xx acknowledges the delivery" in source
+
+
 async def test_a_receiver_that_was_written_from_the_specification_passes_every_check() -> None:
     clock = FakeClock()
 

@@ -215,6 +215,10 @@ def test_the_generated_text_is_a_valid_key_ring(run: Run) -> None:
     assert sealing.parse_key_ring(made).current_id
 
 
+def test_the_help_says_how_several_keys_are_separated(run: Run) -> None:
+    assert "Commas separate several keys" in " ".join(run("keys", "ring", "--help").stdout.split())
+
+
 def test_a_signing_key_is_printed_alone_and_its_public_key_on_standard_error(run: Run) -> None:
     made = run("keys", "signing")
 

@@ -43,6 +43,26 @@ async def test_a_mounted_application_answers_307_which_is_why_there_is_a_router(
     assert (await post_signed(mounted, make_event_body(), url="/callbacks")).status_code == 307
 
 
+def test_a_starlette_application_is_refused_with_the_line_that_works_there() -> None:
+    app: Any = Starlette()
+
+    with pytest.raises(TypeError) as refused:
+        make_receiver().add_to(app, "/hook")
+
+    assert str(refused.value).endswith('Starlette(lifespan=receiver.lifespan, routes=[Route("/hook", receiver)])')
+
+
+async def test_the_line_for_starlette_works() -> None:
+    handled: list[str] = []
+    receiver = make_receiver(handled)
+    app = Starlette(lifespan=receiver.lifespan, routes=[Route("/callbacks", receiver)])
+
+    async with app.router.lifespan_context(app):
+        answer = await post_signed(app, make_event_body(), url="/callbacks")
+
+    assert (answer.status_code, handled) == (204, ["evt_1"])
+
+
 async def test_a_router_may_have_a_prefix_and_the_root_as_its_path() -> None:
     app, root = FastAPI(), FastAPI()
     app.include_router(make_receiver().router("/callbacks"), prefix="/hooks")

@@ -97,7 +97,11 @@ def test_the_first_key_of_a_key_ring_seals() -> None:
         ("justakey", "Entry 1 of the key ring is not of the form id:base64"),
         (f"{generate_key_ring_entry(OLD_KEY)},", "Entry 2 of the key ring is not of the form id:base64"),
         ("k1:c2hvcnQ=", "Entry 1 of the key ring: a key is 32 bytes; this one has 5"),
-        ("k1:not base64", "Entry 1 of the key ring: its key is not standard base64"),
+        ("k1:not base64", "Entry 1 of the key ring: its key is not standard base64. Commas separate the entries."),
+        (
+            f"{generate_key_ring_entry(NEW_KEY)}\n{generate_key_ring_entry(OLD_KEY)}",
+            "Entry 1 of the key ring: its key is not standard base64. Commas separate the entries.",
+        ),
         (generate_key_ring_entry(OLD_KEY).replace(":", "!:"), "Entry 1 of the key ring: a key id is 1 to 32 letters"),
         (
             f"{generate_key_ring_entry(OLD_KEY)},{generate_key_ring_entry(OLD_KEY)}",

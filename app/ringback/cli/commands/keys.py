@@ -295,7 +295,7 @@ def generate_signing_key(as_json: AsJson = False) -> None:
 
 @app.command("ring")
 def generate_ring_key(as_json: AsJson = False) -> None:
-    """Generate a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
+    """Generate a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens. Commas separate several keys."""
     key = sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES))
     if as_json:
         print_json({"key": key})

@@ -31,6 +31,10 @@ _RAW: Final = (
 _ROBUST: Final = (
     "RFC 9110 §15.6: a 5xx says that the server failed; a sender repeats it, and the same body fails again."
 )
+_NO_EVENT: Final = (
+    "MCP Events, delivery: 2xx acknowledges the delivery, and a body that is no JSON object delivers no event. "
+    "RFC 9110 §15.5: a 4xx says that the request is wrong; after a 5xx a sender repeats it, and it fails again."
+)
 
 check: Final = CheckGroup()
 
@@ -96,17 +100,17 @@ async def timestamp_offset(probe: ReceiverProbe) -> Observation:
     return accepted(await probe.post_event(probe.make_event(timestamp=local)))
 
 
-@check("no-json", SHOULD, "A signed body that is no JSON gets 4xx", source=_ROBUST)
+@check("no-json", SHOULD, "A signed body that is no JSON gets 4xx", source=_NO_EVENT)
 async def no_json(probe: ReceiverProbe) -> Observation:
     return refused(await probe.post_signed(b"callback=done"))
 
 
-@check("no-object", SHOULD, "A signed body that is a JSON list gets 4xx", source=_ROBUST)
+@check("no-object", SHOULD, "A signed body that is a JSON list gets 4xx", source=_NO_EVENT)
 async def no_object(probe: ReceiverProbe) -> Observation:
     return refused(await probe.post_signed(b"[1, 2, 3]"))
 
 
-@check("empty-body", SHOULD, "A signed empty body gets 4xx", source=_ROBUST)
+@check("empty-body", SHOULD, "A signed empty body gets 4xx", source=_NO_EVENT)
 async def empty_body(probe: ReceiverProbe) -> Observation:
     return refused(await probe.post_signed(b""))
 
