@@ -8,7 +8,7 @@ import pytest
 from ringback import __version__
 from ringback.api.problems import iterate_error_types
 from ringback.domain.principal import Scope
-from ringback.storage.rows.encryption import SqlSealingKeys
+from ringback.storage.rows.sealing_keys import SqlSealingKeys
 from tests.support.service import ServiceUnderTest
 from tests.support.stores import FOREVER
 
