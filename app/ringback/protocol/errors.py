@@ -56,7 +56,7 @@ class LoginRequired(RequestNotSent):
 
 
 class TokensUnreadable(LoginRequired):
-    """Nobody signs in for it: a node with the key sends the request."""
+    """It needs no sign-in: a node with the key sends the request."""
 
 
 class TokenUnavailable(RequestNotSent):

@@ -58,7 +58,7 @@ _PROBLEM_ADVICE: Final = {
     ),
     ConnectionProblem.LOGIN_REQUIRED: f"It requires a login with a browser: {login_command('{upstream}')}.",
     ConnectionProblem.TOKENS_UNREADABLE: (
-        "There is a login to it, whose tokens are sealed with a key that this node lacks, so nobody has to sign in again: add "
+        "There is a login to it, whose tokens are sealed with a key that this node lacks, so it needs no sign-in: add "
         "the key to RINGBACK_SECRET_KEYS at this node, and restart it. Until then, nodes that have the key run the calls."
     ),
     ConnectionProblem.UNAUTHORISED: (

@@ -37,4 +37,4 @@ class UpstreamLoginRequired(UpstreamUnreachable):
 
 
 class UpstreamTokensUnreadable(UpstreamLoginRequired):
-    """The owner has signed in, and only nodes with the key of the tokens can use the login. Nobody signs in for it."""
+    """The owner has signed in, and only nodes with the key of the tokens can use the login. It needs no sign-in."""

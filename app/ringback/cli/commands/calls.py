@@ -107,7 +107,7 @@ def list_calls(
 
 
 def _to_row(call: Call) -> Mapping[str, Any]:
-    """As it is, but a call that waits for its start is told from one that runs."""
+    """As it is, but a call that waits for its start has another status than one that runs."""
     is_waiting = call.status == "working" and call.dispatched_at is None
     return call.model_dump() | ({"status": "working (not started)"} if is_waiting else {})
 

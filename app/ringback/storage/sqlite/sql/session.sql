@@ -19,7 +19,7 @@ PRAGMA wal_autocheckpoint = 0;
 PRAGMA journal_size_limit = 67108864;
 
 -- 32 MB. The default of 2 MB is too small for the upper levels of the indexes after a busy day, and every miss is a read. Pages are
--- kept until the cache is full, whoever needs them, so that its size is what a service grows by in its first hour.
+-- kept until the cache is full, also those that are not needed again, so a service grows by its size in the first hour.
 -- name: cache_for_writer
 PRAGMA cache_size = -32768;
 
