@@ -85,7 +85,7 @@ async def test_a_tool_of_a_newer_version_does_not_upgrade_the_database_of_a_runn
     newer = Migration(len(shipped) + 1, f"-- oldest code: {len(shipped)}\nCREATE TABLE more (id TEXT) STRICT;")
     async with opening(path):
         monkeypatch.setattr(store_module, "load_migrations", lambda: [*shipped, newer])
-        with pytest.raises(StoreUnavailable, match="restart it with this version") as refused:
+        with pytest.raises(StoreUnavailable, match="restart that with this version") as refused:
             async with opening(path, exclusive=False):
                 raise NotImplementedError
 
