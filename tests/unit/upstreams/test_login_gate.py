@@ -65,11 +65,11 @@ async def test_a_request_fails_at_once_and_names_the_scope() -> None:
     assert raised.value.scope == "tools"
 
 
-async def test_a_request_whose_tokens_have_a_key_of_other_nodes_asks_nobody_to_sign_in() -> None:
+async def test_a_request_whose_tokens_have_a_key_of_other_nodes_asks_for_no_sign_in() -> None:
     gate, _, _ = make_gate()
     gate.note_failure(TokensUnreadable("no key", tokens_version=1))
 
-    with pytest.raises(UpstreamTokensUnreadable, match="nobody has to sign in") as raised:
+    with pytest.raises(UpstreamTokensUnreadable, match="it needs no sign-in") as raised:
         await gate.require_open()
     assert raised.value.tokens_version == 1
 
