@@ -231,7 +231,7 @@ async def _continue(
 def to_response(state: CallState) -> dict[str, Any]:
     """What the model reads of a call: a CallToolResult as ADK's McpToolset gives it, `pending`, or an error.
 
-    The call's id in it tells which call has got its response, because some models name their calls alike.
+    The call's id in it says which call has got its response, because some models name their calls alike.
     """
     named = {CALL_ID: state.call_id} if state.call_id else {}
     if not state.is_final:

@@ -1,6 +1,6 @@
 """A session of ADK, as its service stores it: which calls are parked in it, and which have their responses.
 
-Some models name the first call of every response alike. So the id of the call at Ringback, which each response has, tells which
+Some models name the first call of every response alike. So the id of the call at Ringback, which each response has, says which
 call the response belongs to.
 """
 

@@ -4,7 +4,7 @@
                                   └──save(state=None)─────────▶ finished
 
 A run is found by the tool calls it waits for, and is saved before they start, so that no callback comes too early. Some models
-name the calls of every run alike, so several runs may have a call of one name: the call's id tells them apart. A process leases
+name the calls of every run alike, so several runs may have a call of one name, which differ in the call's id. A process leases
 a run before it continues it: two processes never do so at the same time, and the lease of a process that died lapses. A
 finished run stays for a while, so that a repeated callback is recognised.
 """
@@ -59,7 +59,7 @@ NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
 """Unix time by the database's clock, which all processes on the file share."""
 
 RequestKey = tuple[str, str, str, str]
-"""What tells apart the requests of a run: agents that are tools may name their calls alike."""
+"""What distinguishes the requests of a run: agents that are tools may name their calls alike."""
 
 T = TypeVar("T")
 

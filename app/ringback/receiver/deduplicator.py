@@ -10,7 +10,7 @@ from ringback.receiver.handling import Envelope
 from ringback.signing.standard_webhooks import VerifiedMessage
 
 KEY_SCOPE: Final = "key "
-"""The beginning of the scope of messages whose body names no subscription, as it is with other servers: the key tells it."""
+"""The beginning of the scope of messages whose body names no subscription, as with other servers: the key stands for it."""
 FETCHED: Final = "*"
 """The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
 

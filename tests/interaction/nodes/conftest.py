@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.application import CallbackReceiver, serving_callbacks
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+from tests.support.keyed_nodes import node_with
 from tests.support.nodes import Cluster, running_cluster
+from tests.support.postgres_databases import empty_database
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 NEVER = 3600.0
@@ -36,3 +40,19 @@ async def site(tmp_path: Path) -> AsyncGenerator[Site]:
         running_cluster(tmp_path, make_http_config(server.url)) as cluster,
     ):
         yield Site(cluster, stage, phone)
+
+
+@pytest.fixture
+def fake_clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def nodes(fake_clock: FakeClock) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """One node without the new key, and one that already seals with it."""
+    async with (
+        empty_database() as url,
+        node_with(url, fake_clock, "old") as without,
+        node_with(url, fake_clock, "new", "old") as having,
+    ):
+        yield without, having

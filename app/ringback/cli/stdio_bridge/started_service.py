@@ -86,7 +86,7 @@ class StartedService:
 
 
 async def _abandon(sending: "asyncio.Task[httpx2.Response]") -> None:
-    """End the request. A response that came meanwhile is closed: its connection tells the service that its client is there."""
+    """End the request. A response that came meanwhile is closed: its connection counts as a client that is there."""
     sending.cancel()
     await asyncio.wait([sending])
     if not sending.cancelled() and sending.exception() is None:
