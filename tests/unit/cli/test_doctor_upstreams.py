@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import mcp_types as types
+import pytest
 
 from ringback.cli.installation_checks.upstreams import TOOLS_SHOWN_MAX, check_upstreams, describe_unchecked
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings
+from ringback.upstreams.catalog import tool_catalog
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
@@ -43,8 +45,10 @@ async def test_tools_whose_arguments_are_not_checked_are_counted_with_the_reason
 
 async def test_an_upstream_that_does_not_respond_is_shown_with_its_command_and_without_its_arguments(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The advice was to run it by hand. Arguments may be secret, and findings are sent to others."""
+    monkeypatch.setattr(tool_catalog, "LIST_TOOLS_TIMEOUT_SECONDS", 0.01)
     silent = UpstreamConfig(
         name="silent",
         transport=UpstreamTransport.STDIO,

@@ -23,6 +23,9 @@ from ringback.storage.sqlite.database import SESSION_STATEMENTS
 INTERVAL_SECONDS: Final = 1.0
 """From a commit to the copy of its pages. Pages that change with every commit are copied once in this time."""
 
+THREAD_NAME: Final = "ringback-checkpoint"
+"""How the name of its thread begins."""
+
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +42,7 @@ class Checkpointer:
         self._connection = connection
         self._reader = reader
         self._interval_seconds = interval_seconds
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-checkpoint")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME)
         self._planned: asyncio.TimerHandle | None = None
         self._is_failing = False
         """Whether the last copy failed."""
