@@ -23,7 +23,7 @@ from ringback.notifier.verifier import Verifier
 from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.resealing import Resealer
 from ringback.runner.drivers.selection import BoundDriverProvider
-from ringback.runner.leasing import RunnerConfig
+from ringback.runner.leasing import PossibleCallers, RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
@@ -156,7 +156,12 @@ class Node:
             call_handoff=self._call_handoff,
             admission=self._admission,
             login_waits=self.login_waits,
-            config=RunnerConfig(owner=self.owner, poll_seconds=POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
+            config=RunnerConfig(
+                owner=self.owner,
+                poll_seconds=POLL_SECONDS,
+                drain_seconds=DRAIN_SECONDS,
+                possible_callers=PossibleCallers.ANYBODY,  # the principals of a plan have no keys, as with access tokens
+            ),
         )
 
     def _build_dispatcher(self) -> Dispatcher:

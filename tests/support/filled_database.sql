@@ -94,7 +94,7 @@ FROM numbers;
 -- name: api_keys
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
-SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL
+SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '["calls"]', NULL, :past, NULL
 FROM numbers;
 
 -- name: attempts

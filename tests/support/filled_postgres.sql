@@ -82,7 +82,7 @@ SELECT 'https://crowd.example', 'carol', :past + n FROM generate_series(0, :rows
 
 -- name: api_keys
 INSERT INTO api_keys (id, principal, name, hash, prefix, scopes, upstreams, created_at, revoked_at)
-SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
+SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '["calls"]', NULL, :past, NULL FROM generate_series(0, :rows - 1) AS n;
 
 -- name: attempts
 INSERT INTO attempts (delivery_id, id, number, started_at, duration_ms, category, status_code, excerpt)

@@ -26,7 +26,7 @@ from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.resealing import Resealer
 from ringback.runner.drivers.selection import BoundDriverProvider
-from ringback.runner.leasing import RunnerConfig
+from ringback.runner.leasing import PossibleCallers, RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.insights.missing_roles import RoleWatch
 from ringback.services.key_registration import KeyRegistration
@@ -108,10 +108,18 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         admission=components.admission,
         login_waits=components.login_waits,
         config=RunnerConfig(
-            owner=components.owner, drain_seconds=settings.drain_seconds, has_principals=settings.auth != "off"
+            owner=components.owner,
+            drain_seconds=settings.drain_seconds,
+            possible_callers=find_possible_callers(settings),
         ),
         tracer=components.environment.tracer,
     )
+
+
+def find_possible_callers(settings: Settings) -> PossibleCallers:
+    if settings.auth == "off":
+        return PossibleCallers.ONE
+    return PossibleCallers.KEY_OWNERS if settings.oidc_issuer is None else PossibleCallers.ANYBODY
 
 
 def build_change_recorder(components: Components) -> UpstreamChangeRecorder:

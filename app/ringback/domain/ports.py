@@ -112,7 +112,7 @@ from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.portal_links import PortalLinkRows
-from ringback.domain.principal import ApiKeyRows, Principal
+from ringback.domain.principal import ApiKeyRows, KeyOwnerRows, Principal
 from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
 from ringback.domain.unused_logins import UnusedLoginRows
@@ -226,6 +226,8 @@ class Transaction(Protocol):
     def usage(self) -> UsageRows: ...
     @property
     def api_keys(self) -> ApiKeyRows: ...
+    @property
+    def key_owners(self) -> KeyOwnerRows: ...
     @property
     def challenges(self) -> ChallengeRows: ...
     @property

@@ -184,3 +184,11 @@ class ApiKeyRows(Protocol):
         False, and nothing is written, if it is not valid now or was replaced before.
         """
         ...
+
+
+class KeyOwnerRows(Protocol):
+    """The principals that have API keys."""
+
+    async def are_several(self, *, now: datetime) -> bool:
+        """Whether at least two principals have a valid key that can start or adopt calls."""
+        ...

@@ -40,6 +40,8 @@ CALL_QUEUED_TOPIC = "calls"
 """Topic: a call was queued."""
 DELIVERY_DUE_TOPIC = "deliveries"
 """Topic: a delivery became due."""
+API_KEYS_TOPIC = "api_keys"
+"""Topic: an API key was created, rotated, revoked or erased."""
 SEALING_KEYS_TOPIC = "sealing_keys"
 """Topic: a node has removed a key that it does not have."""
 

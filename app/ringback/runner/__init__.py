@@ -4,6 +4,7 @@
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
     execution     one leased call until it ends, is parked or is handed back; deadline, cancel request, shutdown signal
     permits       how many calls each upstream runs at once, and calls that wait without a permit
+    key_owner_watch  watches whether several principals can start calls, so that one leaves permits to others
     held_execution  an execution that waits for the commit of its call
     leased_dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
     leased_call   every write to the call under its lease (`drivers.driver.CallContext`)

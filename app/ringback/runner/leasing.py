@@ -17,6 +17,7 @@ only for such an upstream: a call that ends on an idle upstream costs no query o
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 
 from ringback.domain.call import Call, CallPhase, copy_call
@@ -35,6 +36,17 @@ HoldCall = Callable[[Call, float], HeldExecution]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
 
 
+class PossibleCallers(Enum):
+    """Whose calls the runner may get: several principals share an upstream (`permits`), a single one has all of it."""
+
+    ONE = auto()
+    """Without authentication, every caller is the same principal."""
+    KEY_OWNERS = auto()
+    """The principals with valid API keys: the store has them."""
+    ANYBODY = auto()
+    """Whoever an identity provider gives an access token. No node knows how many they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
     owner: str
@@ -48,8 +60,7 @@ class RunnerConfig:
     """The longest delay that a lost notification can cause."""
     drain_seconds: float = 10.0
     """How long calls in flight may go on after the runner is stopped."""
-    has_principals: bool = True
-    """False without authentication: the only caller may use an upstream as a whole (`permits`)."""
+    possible_callers: PossibleCallers = PossibleCallers.ANYBODY
 
     def __post_init__(self) -> None:
         if self.trust_window_seconds < 2 * self.heartbeat_seconds:
@@ -84,7 +95,8 @@ class CallLeasing:
         self._clock = clock
         self._config = config
         self._get_capacity = get_capacity
-        self.permits = Permits(get_capacity, has_principals=config.has_principals)
+        may_be_several = config.possible_callers is not PossibleCallers.ONE
+        self.permits = Permits(get_capacity, has_several_principals=may_be_several)
         """Those in use are of calls that run here, or will once their lease is committed."""
         self._can_send_at_once = can_send_at_once
         self._hold_call = hold_call
@@ -105,11 +117,17 @@ class CallLeasing:
         """Upstreams that take more calls now. The others are remembered as possibly queued."""
         upstreams = self._get_capacity()
         for upstream in upstreams:
-            self.permits.admit_paused_calls(upstream)  # its capacity may have been raised
+            self.permits.admit_paused_calls(upstream)  # a principal may have more permits than before
         with_capacity = [upstream for upstream in upstreams if self.permits.count_free(upstream) > 0]
         for upstream in set(upstreams).difference(with_capacity):
             self._note_refusal(upstream)
         return with_capacity
+
+    def set_principals(self, *, are_several: bool) -> None:
+        """Note whether several principals can start calls. What waited because there were several begins at once."""
+        had_several, self.permits.has_several_principals = self.permits.has_several_principals, are_several
+        if had_several and not are_several:
+            self._wake_runner()
 
     def prepare_leases(self) -> CallLeases:
         """For one transaction that begins later: the store counts a lease from its beginning, the holder from now."""

@@ -8,6 +8,10 @@ One principal holds three quarters of an upstream's permits at most: its calls m
 are of use only when a permit becomes free. Its further calls stay in the queue, and those of others pass them. A transaction
 that queries the queue reserves permits before it knows whose calls it leases: until then, they count for every principal.
 
+This limit applies while several principals can start calls (`key_owner_watch`). A single one has all permits, which nobody else
+wants. Once there is a second one, the first one gets no permit beyond its three quarters, and keeps those that its calls have:
+if these are all permits, the first calls of the second principal wait until one of these calls ends.
+
 A call that its upstream refuses because of too many requests waits without a permit, so that one principal, whose credentials
 are throttled, does not keep the calls of all others. Once a quarter as many calls of a principal wait so as the upstream runs
 at once, its queued calls stay in the queue: each would be sent and refused, too. Beyond `WAITING_PRINCIPALS_MAX` principals
@@ -37,10 +41,11 @@ PAUSED_CALLS_MAX: Final = 1_000
 class Permits:
     """Counts the permits of all upstreams, and the calls that wait without one."""
 
-    def __init__(self, get_capacity: Callable[[], Mapping[str, int]], *, has_principals: bool) -> None:
-        """`get_capacity` returns how many calls each upstream runs at once. Without principals, one caller has all permits."""
+    def __init__(self, get_capacity: Callable[[], Mapping[str, int]], *, has_several_principals: bool) -> None:
+        """`get_capacity` returns how many calls each upstream runs at once."""
+        self.has_several_principals = has_several_principals
+        """Whether one principal leaves permits to others. If it no longer does, calls that waited may have permits at once."""
         self._get_capacity = get_capacity
-        self._has_principals = has_principals
         self._in_use: Counter[str] = Counter()
         self._of_principals: defaultdict[str, Counter[Principal]] = defaultdict(Counter)
         """By upstream and principal: those of `_in_use` that calls have."""
@@ -59,7 +64,7 @@ class Permits:
     def count_each(self, upstream: str) -> int:
         """How many permits of the upstream one principal may have, if those of unknown calls become its own."""
         capacity = self._get_capacity().get(upstream, 0)
-        if not self._has_principals or capacity < 2:  # noqa: PLR2004 - one permit is not shared
+        if not self.has_several_principals or capacity < 2:  # noqa: PLR2004 - one permit is not shared
             return capacity
         unknown = self._in_use[upstream] - sum(self.count_of_principals(upstream).values())
         return capacity - max(1, capacity // LEFT_DIVISOR) - unknown

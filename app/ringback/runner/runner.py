@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -25,7 +25,8 @@ from ringback.post_commit import CallHandoff
 from ringback.runner.drivers.driver import CallSessionProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
-from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.runner.key_owner_watch import KeyOwnerWatch
+from ringback.runner.leasing import CallLeasing, PossibleCallers, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
 from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import trace_run
@@ -103,15 +104,25 @@ class Runner:
         """Run calls until `stop` is set. Calls in flight then have `drain_seconds` to end; what remains is aborted."""
         shutdown = ShutdownSignal()
         async with asyncio.TaskGroup() as group:
-            heartbeats = group.create_task(self._run_heartbeats())
+            background = [group.create_task(work) for work in self._list_background_work()]
             async with asyncio.TaskGroup() as executions:
                 with self._accept_leased_calls(executions, shutdown):
                     await self._lease_until_stopped(stop)
                     shutdown.drain_requested.set()
                     await self._drain_executions(shutdown)
                     await self._leasing.wait_for_uncommitted_dispatches()
-            heartbeats.cancel()
+            for each in background:
+                each.cancel()
         await self._completion_batcher.drain()
+
+    def _list_background_work(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """What goes on until the last execution has ended."""
+        if self._config.possible_callers is not PossibleCallers.KEY_OWNERS:
+            return [self._run_heartbeats()]
+        watch = KeyOwnerWatch(
+            store=self._store, on_look=self._leasing.set_principals, poll_seconds=self._config.poll_seconds
+        )
+        return [self._run_heartbeats(), watch.run()]
 
     @contextmanager
     def _accept_leased_calls(self, executions: asyncio.TaskGroup, shutdown: ShutdownSignal) -> Generator[None]:

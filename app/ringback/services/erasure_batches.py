@@ -22,7 +22,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_subscriptions import SubscriptionEnd, end_subscription
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import owner_erased_topic
+from ringback.domain.signals import API_KEYS_TOPIC, owner_erased_topic
 from ringback.domain.webhook import SUBSCRIPTION_ID_PREFIX
 from ringback.notifier.recorder import Recorder
 from ringback.services.calls.cancellation import cancel_open_call
@@ -275,7 +275,7 @@ async def erase_identity(tx: Transaction, erasure: Erasure, rows: int | None = N
     """
     if await tx.erased_deliveries.delete_identity(erasure, limit=rows or ERASE_BATCH_SIZE) == 0:
         return False
-    tx.notify(owner_erased_topic(erasure.principal))
+    tx.notify(owner_erased_topic(erasure.principal), API_KEYS_TOPIC)
     return True
 
 

@@ -10,6 +10,7 @@ from ringback.domain.call import Call, CallPhase
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.post_commit import CallLeases
+from ringback.runner.leasing import PossibleCallers
 from tests.interaction.engine.test_dispatched_by_lease import granting_leases
 from tests.support.builders import make_call
 from tests.support.counting_store import CommitCountingStore
@@ -101,7 +102,9 @@ async def test_a_start_that_is_rolled_back_runs_nothing_and_holds_no_capacity(en
 
 async def test_concurrent_starts_never_exceed_the_capacity_of_the_upstream(engine: Engine) -> None:
     calls, tool = make_calls(engine, 10), BlockingTool()
-    async with granting_leases(engine, ScriptedUpstreams(tool, capacity={"git": 3}), has_principals=False):
+    async with granting_leases(
+        engine, ScriptedUpstreams(tool, capacity={"git": 3}), possible_callers=PossibleCallers.ONE
+    ):
         await start(engine, *calls[:2])
         await asyncio.gather(*(start(engine, call) for call in calls[2:]))
         await tool.wait_until_inside(3)

@@ -10,6 +10,11 @@ import pytest
 
 from ringback.domain.call import CallStatus
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Principal
+from ringback.runner.leasing import PossibleCallers
+from ringback.services.access.api_keys import ApiKeys
+from ringback.services.erasure_batches import erase_identity
+from tests.support.builders import make_identity_erasure
 from tests.support.calls import make_calls, request_cancel
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.examples import ALICE, BOB
@@ -18,8 +23,17 @@ from tests.support.upstreams import ControlledUpstream, make_http_config, open_u
 
 MANY = 300
 """Calls at once on one upstream: three times the pool of the SDK's own HTTP client."""
-ONE_CALLER: Final = {"has_principals": False}
+ONE_CALLER: Final = {"possible_callers": PossibleCallers.ONE}
 """All places of an upstream are the only caller's."""
+KEY_OWNERS: Final = {"possible_callers": PossibleCallers.KEY_OWNERS}
+NEVER_POLLING: Final = {**KEY_OWNERS, "poll_seconds": 3600.0}
+
+
+async def create_key(engine: Engine, principal: Principal, *, lifetime_seconds: float | None = None) -> ApiKey:
+    key, _ = await ApiKeys(store=engine.store, ids=engine.ids).create_key(
+        principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None, lifetime_seconds=lifetime_seconds
+    )
+    return key
 
 
 # -- how many at once, and who is next --------------------------------------------------------------------------------------
@@ -92,6 +106,65 @@ async def test_a_start_is_not_delayed_by_another_principal_that_has_calls_in_the
         assert other.id in {call.id for call in tool.inside}
         tool.release.set()
         await engine.wait_until_final(*endless, other)
+
+
+@pytest.mark.requirement("R11")
+async def test_the_only_principal_with_a_key_has_all_places_of_an_upstream(engine: Engine) -> None:
+    """It left a quarter of them to nobody."""
+    calls, tool = make_calls(engine, 12), BlockingTool()
+    for _ in range(2):
+        await create_key(engine, ALICE)
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8}), **NEVER_POLLING):
+        await tool.wait_until_inside(8)
+        tool.release.set()
+        await engine.wait_until_final(*calls)
+
+
+@pytest.mark.requirement("R11")
+async def test_queued_calls_begin_when_the_key_of_the_only_other_principal_is_revoked(engine: Engine) -> None:
+    calls, tool = make_calls(engine, 12), BlockingTool()
+    await create_key(engine, ALICE)
+    other = await create_key(engine, BOB)
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8}), **NEVER_POLLING):
+        await tool.wait_until_inside(6)
+        await ApiKeys(store=engine.store, ids=engine.ids).revoke_key(other.id)
+        await tool.wait_until_inside(8)
+        tool.release.set()
+        await engine.wait_until_final(*calls)
+
+    assert tool.inside_max == 8
+
+
+@pytest.mark.requirement("R11")
+async def test_queued_calls_begin_when_the_only_other_principal_is_erased(engine: Engine) -> None:
+    calls, tool = make_calls(engine, 12), BlockingTool()
+    for principal in (ALICE, BOB):
+        await create_key(engine, principal)
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8}), **NEVER_POLLING):
+        await tool.wait_until_inside(6)
+        await engine.store.write(lambda tx: erase_identity(tx, make_identity_erasure(BOB, requested_at=tx.now())))
+        await tool.wait_until_inside(8)
+        tool.release.set()
+        await engine.wait_until_final(*calls)
+
+
+@pytest.mark.requirement("R11")
+async def test_queued_calls_begin_soon_after_the_key_of_the_only_other_principal_has_expired(engine: Engine) -> None:
+    calls, tool = make_calls(engine, 12), BlockingTool()
+    await create_key(engine, ALICE)
+    await create_key(engine, BOB, lifetime_seconds=0.2)
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 8}), **KEY_OWNERS, poll_seconds=0.05):
+        await tool.wait_until_inside(8)
+        tool.release.set()
+        await engine.wait_until_final(*calls)
 
 
 @pytest.mark.requirement("R28")

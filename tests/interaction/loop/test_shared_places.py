@@ -14,8 +14,9 @@ import pytest
 
 from ringback.bootstrap import workers
 from ringback.client import CallOptions, RingbackClient
-from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Scope
 from ringback.runner.leasing import RunnerConfig
+from ringback.runner.runner import Runner
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application, wait_until_ended
 from tests.support.databases import query_rows
@@ -39,16 +40,39 @@ def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=3600.0))
 
 
+async def wait_until_known(ringback: RunningApplication, *, are_several: bool) -> None:
+    """Until the runner has read whether several principals have keys."""
+    workers_of_node = ringback.app.supervisor._workers  # pyright: ignore[reportPrivateUsage] - calls only show it later
+    (runner,) = (each for each in workers_of_node if isinstance(each, Runner))
+    permits = runner._leasing.permits  # pyright: ignore[reportPrivateUsage]
+
+    async def is_known() -> bool:
+        return permits.has_several_principals == are_several
+
+    await wait_until(is_known)
+
+
+async def create_two_clients(ringback: RunningApplication) -> tuple[RingbackClient, RingbackClient]:
+    """The clients of the keys of two principals, once the runner knows both."""
+    await wait_until_known(ringback, are_several=False)
+    alice, bob = [await ringback.create_agent_client(principal) for principal in ("alice", "bob")]
+    await wait_until_known(ringback, are_several=True)
+    return alice, bob
+
+
 @asynccontextmanager
 async def running_with_places(
     folder: Path, stage: ControlledUpstream
 ) -> AsyncGenerator[tuple[RunningApplication, RingbackClient]]:
-    """A service whose upstream has few places, and the client of a key with fifty calls of which none ends."""
+    """A service whose upstream has few places, with the keys of two principals.
+
+    The client is of one of them, which has fifty calls of which none ends.
+    """
     async with (
         serving(stage.app()) as server,
         running_application(folder, replace(make_http_config(server.url), max_concurrent=PLACES)) as ringback,
     ):
-        alice = await ringback.create_agent_client("alice")
+        alice, _ = await create_two_clients(ringback)
         for _ in range(20):
             await alice.start_call("stage", "hold", {"text": "endless"})
         await alice.start_calls([ENDLESS] * 30)
@@ -105,7 +129,7 @@ async def test_each_call_that_is_cancelled_makes_room_for_the_next_of_its_key(tm
 async def test_another_keys_call_ends_at_once_on_a_stdio_server_whose_calls_never_end(tmp_path: Path) -> None:
     raw = replace(make_raw_config(), max_concurrent=PLACES)
     async with running_application(tmp_path, raw) as ringback:
-        alice, bob = [await ringback.create_agent_client(principal) for principal in ("alice", "bob")]
+        alice, bob = await create_two_clients(ringback)
         await alice.start_calls([ENDLESS] * 50)
 
         async def has_share() -> bool:
@@ -117,3 +141,44 @@ async def test_another_keys_call_ends_at_once_on_a_stdio_server_whose_calls_neve
 
         assert call.outcome == "result"
         assert await has_share()
+
+
+async def test_the_only_key_has_both_places_of_an_upstream_until_another_principal_gets_a_key(tmp_path: Path) -> None:
+    """It had one of two, although nobody else could start a call."""
+    stage = ControlledUpstream()
+    async with (
+        serving(stage.app()) as server,
+        running_application(tmp_path, replace(make_http_config(server.url), max_concurrent=2)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        first, second = [started.call for started in await alice.start_calls([ENDLESS] * 2)]
+        await asyncio.wait_for(stage.wait_until_held(2), WAIT_SECONDS)
+        (third,) = [started.call for started in await alice.start_calls([ENDLESS])]
+
+        bob = await ringback.create_agent_client("bob")
+        await wait_until_known(ringback, are_several=True)
+        waiting = (await bob.start_call("stage", "echo", {"text": "short"})).call
+        await alice.cancel(first.id)
+        assert (await wait_until_ended(bob, waiting)).outcome == "result"
+        assert (await alice.call(third.id)).dispatched_at is None
+
+        await alice.cancel(second.id)
+
+        async def has_begun() -> bool:
+            return (await alice.call(third.id)).dispatched_at is not None
+
+        await wait_until(has_begun)
+
+
+async def test_the_keys_of_one_principal_share_all_places_of_an_upstream(tmp_path: Path) -> None:
+    stage = ControlledUpstream()
+    async with (
+        serving(stage.app()) as server,
+        running_application(tmp_path, replace(make_http_config(server.url), max_concurrent=2)) as ringback,
+    ):
+        for scopes in (DEFAULT_SCOPES, ALL_SCOPES):
+            client = await ringback.create_agent_client("alice", scopes=scopes)
+            await client.start_calls([ENDLESS])
+        await ringback.create_agent_client("prometheus", scopes=frozenset({Scope.METRICS}))
+
+        await asyncio.wait_for(stage.wait_until_held(2), WAIT_SECONDS)

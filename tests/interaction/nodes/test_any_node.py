@@ -110,14 +110,20 @@ async def test_nodes_that_look_at_once_each_lease_all_that_one_principal_may_hav
     monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=NEVER))
     eight_at_a_time = [replace(config, max_concurrent=8) for config in site.cluster.upstreams]
     api = await site.cluster.start_node(roles="api", upstreams=eight_at_a_time)
+    alice = await api.client(await site.cluster.create_key("alice"))
+    await site.cluster.create_key("bob")
     for _ in range(2):
         await site.cluster.start_node(roles="runner", upstreams=eight_at_a_time)
-    alice = await api.client(await site.cluster.create_key("alice"))
 
     await alice.start_calls([HELD] * 40)
 
     await asyncio.wait_for(site.stage.wait_until_held(12), WAIT_SECONDS)
     assert site.stage.held_count == 12
+
+    keys = api.ringback.app.services.api_keys
+    (bobs,) = (key for key in await keys.list_keys() if key.principal == "bob")
+    await keys.revoke_key(bobs.id)
+    await asyncio.wait_for(site.stage.wait_until_held(16), WAIT_SECONDS)
 
 
 async def test_each_node_starts_a_stdio_server_of_its_own(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
 from ringback.runner.held_execution import HeldExecution
-from ringback.runner.leasing import CallLeasing, RunnerConfig
+from ringback.runner.leasing import CallLeasing, PossibleCallers, RunnerConfig
 from ringback.waits import LocalWaiter
 from tests.support.builders import START, make_call
 from tests.support.clock import FakeClock
@@ -78,14 +78,15 @@ class Node:
         capacity: int,
         queued: int = 0,
         can_send_at_once: bool = False,
-        has_principals: bool = False,
+        has_several_principals: bool = False,
         is_shared: bool = False,
     ) -> None:
         self.queue, self.begun, self.woken = FakeQueue(queued), list[Call](), LocalWaiter()
+        possible_callers = PossibleCallers.ANYBODY if has_several_principals else PossibleCallers.ONE
         self.leasing = CallLeasing(
             ids=IdGenerator(FakeClock(START)),
             clock=FakeClock(START),
-            config=RunnerConfig(owner="node", has_principals=has_principals),
+            config=RunnerConfig(owner="node", possible_callers=possible_callers),
             get_capacity=lambda: {UPSTREAM: capacity},
             can_send_at_once=lambda _: can_send_at_once,
             is_shared=is_shared,
@@ -234,7 +235,7 @@ async def test_a_call_whose_starter_goes_first_begins_after_the_commit_and_not_b
 async def test_a_principal_with_all_the_permits_that_one_may_have_starts_no_more_calls_until_one_of_its_calls_ends() -> (
     None
 ):
-    node = Node(capacity=4, has_principals=True)
+    node = Node(capacity=4, has_several_principals=True)
     node.queue.answers.set()
 
     starts = [await node.lease_new() for _ in range(5)]
@@ -245,7 +246,7 @@ async def test_a_principal_with_all_the_permits_that_one_may_have_starts_no_more
 
 
 async def test_the_runner_looks_again_when_a_call_ends_whose_principal_has_more_of_them_in_the_queue() -> None:
-    node = Node(capacity=8, queued=7, has_principals=True)
+    node = Node(capacity=8, queued=7, has_several_principals=True)
     node.queue.answers.set()
 
     assert len(await node.lease_queued()) == 6
@@ -256,7 +257,7 @@ async def test_the_runner_looks_again_when_a_call_ends_whose_principal_has_more_
 
 
 async def test_permits_of_a_transaction_that_is_rolled_back_are_their_principals_again() -> None:
-    node = Node(capacity=4, queued=8, has_principals=True)
+    node = Node(capacity=4, queued=8, has_several_principals=True)
     node.queue.answers.set()
     tx = FakeTransaction(node.queue)
     await node.lease_queued(tx)
@@ -267,7 +268,7 @@ async def test_permits_of_a_transaction_that_is_rolled_back_are_their_principals
 
 
 async def test_transactions_that_run_at_once_give_one_principal_no_more_permits_than_it_may_have() -> None:
-    node = Node(capacity=8, has_principals=True)
+    node = Node(capacity=8, has_several_principals=True)
     await node.run_calls(2, BOB)
     leasing = await node.begin_lease(queued=20)
     for _ in range(2):
@@ -282,7 +283,7 @@ async def test_transactions_that_run_at_once_give_one_principal_no_more_permits_
 async def test_a_call_that_returns_takes_no_permit_that_its_principal_may_not_have_once_an_open_transaction_ends() -> (
     None
 ):
-    node = Node(capacity=8, has_principals=True)
+    node = Node(capacity=8, has_several_principals=True)
     await node.run_calls(2, BOB)
     leasing = await node.begin_lease(queued=20)
     returning = asyncio.ensure_future(
@@ -301,7 +302,7 @@ async def test_a_call_that_returns_takes_no_permit_that_its_principal_may_not_ha
 
 
 async def test_a_call_that_returns_gets_its_permit_when_an_open_transaction_has_leased_calls_of_others() -> None:
-    node = Node(capacity=8, has_principals=True)
+    node = Node(capacity=8, has_several_principals=True)
     await node.run_calls(2, BOB)
     leasing = await node.begin_lease(queued=20)
     returning = asyncio.ensure_future(
@@ -320,7 +321,7 @@ async def test_a_call_that_returns_gets_its_permit_when_an_open_transaction_has_
 async def test_the_runner_looks_again_when_a_call_ends_while_a_transaction_leases_all_that_its_principal_may_have() -> (
     None
 ):
-    node = Node(capacity=8, has_principals=True)
+    node = Node(capacity=8, has_several_principals=True)
     await node.run_calls(5)
     leasing = await node.begin_lease(queued=3)
     node.leasing.release_capacity(UPSTREAM, ALICE)
@@ -333,7 +334,7 @@ async def test_the_runner_looks_again_when_a_call_ends_while_a_transaction_lease
 
 
 async def test_a_rollback_makes_the_runner_look_again_if_a_principal_had_too_few_permits_because_of_it() -> None:
-    node = Node(capacity=8, queued=20, has_principals=True)
+    node = Node(capacity=8, queued=20, has_several_principals=True)
     node.queue.answers.set()
     tx = FakeTransaction(node.queue)
 
@@ -345,7 +346,7 @@ async def test_a_rollback_makes_the_runner_look_again_if_a_principal_had_too_few
 
 
 async def test_a_rollback_alone_wakes_no_runner_so_that_a_store_that_refuses_each_commit_is_not_asked_at_once() -> None:
-    node = Node(capacity=8, queued=20, has_principals=True)
+    node = Node(capacity=8, queued=20, has_several_principals=True)
     node.queue.answers.set()
     tx = FakeTransaction(node.queue)
 
@@ -356,7 +357,7 @@ async def test_a_rollback_alone_wakes_no_runner_so_that_a_store_that_refuses_eac
 
 
 async def test_a_start_on_the_seemingly_empty_queue_of_an_open_transaction_lets_the_runner_look_again_later() -> None:
-    node = Node(capacity=8, queued=20, has_principals=True)
+    node = Node(capacity=8, queued=20, has_several_principals=True)
     node.queue.answers.set()
     assert len(await node.lease_queued()) == 6
     node.queue.queued = 0  # as another transaction sees it: this one has queued the calls and is not committed
@@ -373,7 +374,7 @@ async def test_a_start_on_the_seemingly_empty_queue_of_an_open_transaction_lets_
 async def test_another_node_looks_if_it_perhaps_skipped_calls_of_which_one_principal_may_have_no_more_here(
     running: int, queued: int, *, is_notified: bool
 ) -> None:
-    node = Node(capacity=8, has_principals=True, is_shared=True)
+    node = Node(capacity=8, has_several_principals=True, is_shared=True)
     await node.run_calls(running)
     node.queue.queued = queued
     tx = FakeTransaction(node.queue)
@@ -384,13 +385,54 @@ async def test_another_node_looks_if_it_perhaps_skipped_calls_of_which_one_princ
 
 
 async def test_a_start_whose_principal_has_all_permits_that_one_may_have_does_not_query_the_queue() -> None:
-    node = Node(capacity=8, has_principals=True)
+    node = Node(capacity=8, has_several_principals=True)
     await node.run_calls(6)
     node.queue.queued = 1
 
     assert (await node.lease_queued(starter=ALICE), node.queue.leases) == ([], 0)
     node.leasing.release_capacity(UPSTREAM, ALICE)
     assert await node.woken.wait(0)
+
+
+async def test_the_runner_looks_again_when_a_principal_is_the_only_one_because_its_queued_calls_may_begin() -> None:
+    node = Node(capacity=8, queued=20, has_several_principals=True)
+    node.queue.answers.set()
+    assert len(await node.lease_queued()) == 6
+
+    node.leasing.set_principals(are_several=True)
+    assert not await node.woken.wait(0)
+    node.leasing.set_principals(are_several=False)
+
+    assert await node.woken.wait(0)
+    assert len(await node.lease_queued()) == 2
+
+
+async def test_a_second_principal_wakes_no_runner_and_gets_what_the_first_one_may_no_longer_have() -> None:
+    node = Node(capacity=2, queued=3)
+    node.queue.answers.set()
+    assert len(await node.lease_queued()) == 2
+
+    node.leasing.set_principals(are_several=True)
+    assert not await node.woken.wait(0)
+    node.leasing.release_capacity(UPSTREAM, ALICE)
+    assert (await node.woken.wait(0), await node.lease_queued()) == (True, [])
+
+    node.queue.queued = 0
+    assert (await node.lease_new(ALICE), await node.lease_new(BOB) is not None) == (None, True)
+
+
+async def test_the_runner_looks_again_after_a_transaction_that_began_before_its_principal_was_the_only_one() -> None:
+    node = Node(capacity=8, has_several_principals=True)
+    leasing = await node.begin_lease(queued=20)
+    node.leasing.set_principals(are_several=False)
+    assert await node.woken.wait(0)
+    looking = node.lease_queued()
+
+    await node.answer()
+
+    assert (len(await leasing), await looking) == (6, [])
+    assert await node.woken.wait(0)
+    assert len(await node.lease_queued()) == 2
 
 
 async def test_only_upstreams_with_queued_calls_are_leased_from() -> None:

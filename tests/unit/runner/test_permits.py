@@ -20,11 +20,11 @@ UPSTREAM = make_call().upstream
 class Node:
     """Runs calls of one upstream, and counts the ends of pauses and the permits that the runner learns of."""
 
-    def __init__(self, capacity: int, *, has_principals: bool = True) -> None:
+    def __init__(self, capacity: int, *, has_several_principals: bool = True) -> None:
         self.capacity = capacity
         self.ended_pauses = 0
         self.returned = 0
-        self.permits = Permits(lambda: {UPSTREAM: self.capacity}, has_principals=has_principals)
+        self.permits = Permits(lambda: {UPSTREAM: self.capacity}, has_several_principals=has_several_principals)
 
     @property
     def free(self) -> int:
@@ -96,7 +96,7 @@ async def test_a_call_that_waits_leaves_its_permit_to_another_and_returns_when_t
 
 
 async def test_calls_return_in_the_order_in_which_their_pauses_end_and_no_more_than_the_capacity_run() -> None:
-    node, order = Node(capacity=2, has_principals=False), list[int]()
+    node, order = Node(capacity=2, has_several_principals=False), list[int]()
     pauses = [asyncio.Event() for _ in range(4)]
     permits = list[CallPermit]()
     for number, over in enumerate(pauses):
@@ -118,7 +118,36 @@ async def test_calls_return_in_the_order_in_which_their_pauses_end_and_no_more_t
 @pytest.mark.parametrize(("capacity", "count_each"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (16, 12), (256, 192)])
 async def test_one_principal_may_have_three_quarters_of_the_permits(capacity: int, count_each: int) -> None:
     assert Node(capacity).permits.count_each(UPSTREAM) == count_each
-    assert Node(capacity, has_principals=False).permits.count_each(UPSTREAM) == capacity
+    assert Node(capacity, has_several_principals=False).permits.count_each(UPSTREAM) == capacity
+
+
+async def test_a_principal_may_have_all_permits_once_it_is_the_only_one_and_leaves_some_once_it_no_longer_is() -> None:
+    node = Node(capacity=2, has_several_principals=False)
+    permits = [node.start_call() for _ in range(2)]
+
+    node.permits.has_several_principals = True
+    assert (node.free, node.permits.is_full(UPSTREAM, ALICE), node.permits.has_full(UPSTREAM)) == (0, True, True)
+    permits[0].release()
+    assert (node.free, node.permits.is_full(UPSTREAM, ALICE), node.permits.is_full(UPSTREAM, BOB)) == (1, True, False)
+
+    node.permits.has_several_principals = False
+    assert not node.permits.is_full(UPSTREAM, ALICE)
+
+
+async def test_a_call_returns_once_its_principal_is_the_only_one() -> None:
+    node, over = Node(capacity=2), asyncio.Event()
+    waiting = pause(node.start_call(), over)
+    await run_steps()
+    node.start_call()
+    over.set()
+    await run_steps()
+    assert (waiting.done(), node.free) == (False, 1)
+
+    node.permits.has_several_principals = False
+    node.permits.admit_paused_calls(UPSTREAM)
+    await waiting
+
+    assert node.free == 0
 
 
 async def test_a_principal_is_full_only_while_its_calls_have_all_the_permits_that_one_may_have() -> None:

@@ -24,6 +24,7 @@ from ringback.domain.principal import (
     Principal,
     Scope,
 )
+from ringback.domain.signals import API_KEYS_TOPIC
 from ringback.services.audit import record_change
 from ringback.signing import secrets
 
@@ -89,6 +90,7 @@ class ApiKeys:
                 expires_at=ends_at,
             )
             await tx.api_keys.insert(key)
+            tx.notify(API_KEYS_TOPIC)
             await record_change(tx, caller, "create_key", key.id, owner=key.principal, detail=_describe_scopes(key))
             return key
 
@@ -127,6 +129,7 @@ class ApiKeys:
             if not await tx.api_keys.replace(replaced.id, replaced_by=key.id, expires_at=ends_at, now=now):
                 raise _refuse_rotation(replaced)
             await tx.api_keys.insert(key)
+            tx.notify(API_KEYS_TOPIC)
             await record_change(
                 tx, caller, "rotate_key", replaced.id, owner=key.principal, detail=f"replaced by {key.id}"
             )
@@ -162,6 +165,7 @@ class ApiKeys:
             _require_grantable(caller, key.upstreams)
             if not await tx.api_keys.revoke(key.id, now=tx.now()):
                 raise NotFound(_NO_VALID_KEY)
+            tx.notify(API_KEYS_TOPIC)
             await record_change(tx, caller, "revoke_key", key.id, owner=key.principal)
             return key
 

@@ -42,3 +42,10 @@ class SqlApiKeys(SqlRows, noun="api_keys"):
     async def replace(self, key_id: KeyId, *, replaced_by: KeyId, expires_at: datetime, now: datetime) -> bool:
         instants = {"expires_at": instant_to_column(expires_at), "now": instant_to_column(now)}
         return await self._sql.execute("replace", id=key_id, replaced_by=replaced_by, **instants) == 1
+
+
+class SqlKeyOwners(SqlRows, noun="key_owners"):
+    """Implements `domain.principal.KeyOwnerRows`."""
+
+    async def are_several(self, *, now: datetime) -> bool:
+        return await self._sql.fetch_one("are_several", now=instant_to_column(now)) is not None

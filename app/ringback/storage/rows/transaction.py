@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, get_type_hints
 
-from ringback.storage.rows.api_keys import SqlApiKeys
+from ringback.storage.rows.api_keys import SqlApiKeys, SqlKeyOwners
 from ringback.storage.rows.call_histories import SqlCallHistories, SqlCallResumes
 from ringback.storage.rows.calls import SqlCallCompletions, SqlScheduledCalls, SqlTombstones
 from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
@@ -89,6 +89,7 @@ class SqlTransaction:
     client_sessions: SqlClientSessions
     usage: SqlUsage
     api_keys: SqlApiKeys
+    key_owners: SqlKeyOwners
     challenges: SqlChallenges
     sent_challenges: SqlSentChallenges
     proofs: SqlProofs
