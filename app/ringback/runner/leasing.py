@@ -44,7 +44,7 @@ class PossibleCallers(Enum):
     KEY_OWNERS = auto()
     """The principals with valid API keys: the store has them."""
     ANYBODY = auto()
-    """Whoever an identity provider gives an access token. No node knows how many they are."""
+    """All to whom an identity provider gives an access token. No node knows how many they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
