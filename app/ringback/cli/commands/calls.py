@@ -56,6 +56,12 @@ def list_calls(
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Only calls that ended like this.")] = None,
     upstream: OfUpstream = None,
     tool: OfTool = None,
+    queued: Annotated[
+        bool,
+        typer.Option(
+            "--queued", help="Only working calls that have not started: they wait in a queue or for their time."
+        ),
+    ] = False,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
     ] = False,
@@ -80,15 +86,18 @@ def list_calls(
         return
     if failed and outcome is not None:
         raise typer.BadParameter("--failed and --outcome exclude each other")
+    if queued and (failed or outcome is not None or status not in {None, "working"}):
+        raise typer.BadParameter("--queued lists working calls: leave out --failed, --outcome and any other --status")
     outcomes = _UNSUCCESSFUL if failed else None if outcome is None else (outcome,)
 
     calls = options.collect(
         lambda client: client.calls(
             client_session_id=session,
             correlation_id=correlation,
-            status=status,
+            status="working" if queued else status,
             upstream=upstream,
             tool=tool,
+            started=False if queued else None,
             outcome=outcomes,
             since=with_offset(since),
             until=with_offset(until),
@@ -100,7 +109,7 @@ def list_calls(
     )
     filters = (
         *(session, correlation, status, upstream, tool, outcomes, since, until),
-        *(id_prefix, min_runs, min_delivery_attempts, options.owner),
+        *(queued, id_prefix, min_runs, min_delivery_attempts, options.owner),
     )
     none = "There are no such calls." if any(filters) else "You have no calls. Start one: ringback call UPSTREAM TOOL"
     print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none, to_row=_to_row)

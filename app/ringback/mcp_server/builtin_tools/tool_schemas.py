@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import Field, Strict, WithJsonSchema
+from pydantic import Field, Strict, StrictBool, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -89,6 +89,11 @@ class ListCallsArguments(BuiltinToolArguments):
     status: StatusName | None = Field(default=None, description="Only calls with this status.")
     upstream: Label | None = Field(default=None, description="Only calls of this upstream MCP server.")
     tool: Label | None = Field(default=None, description="Only calls of this tool, by its name at the upstream.")
+    started: StrictBool | None = Field(
+        default=None,
+        description="Only calls that were sent to their upstream (true), or only calls that were not (false). With status "
+        "`working`, false finds the calls that wait to start.",
+    )
     limit: int = Field(default=LIST_LIMIT_DEFAULT, ge=1, le=LIST_LIMIT_MAX, strict=True)
     cursor: str | None = Field(
         default=None,
@@ -274,7 +279,8 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
         BuiltinToolName.LIST_CALLS,
         "List calls",
         "List your tool calls, newest first, including ended ones. Use it to find a lost call_id. Filter by client session id, "
-        "correlation id, status, upstream or tool. The list contains no results; get one with ringback_get_call.",
+        "correlation id, status, upstream, tool, or whether the call has started. The list contains no results; get one with "
+        "ringback_get_call.",
         _READ_ONLY_ANNOTATIONS,
         _LIST_OUTPUT_SCHEMA,
     ),
