@@ -270,6 +270,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "login": {"state": "none", "owner": None, "scope": None, "expires_at": None, "login_url": None},
     "calls_in_flight": 1,
     "calls_waiting": 0,
+    "queued_calls": 0,
     "connections": 1,
     "signed_in_owners": None,
     "max_concurrent": 16,
