@@ -29,6 +29,7 @@ WORKING_CALL: Final[dict[str, Any]] = {
     "tool": "git_log",
     **_IDS,
     "status": "working",
+    "waits_for": None,
     "outcome": None,
     "progress": {"progress": 3.0, "total": 10.0, "message": None},
     "error": None,

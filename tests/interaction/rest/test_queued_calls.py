@@ -1,9 +1,11 @@
-"""Calls that wait to start: the filter that finds them, and how many there are."""
+"""Calls that wait to start: the filter that finds them, how many there are, and what they wait for."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
 
+from ringback.domain.call import CallPhase, WaitCause
 from ringback.domain.clock import format_iso
 from ringback.domain.principal import Scope
 from tests.support.builders import make_call
@@ -84,3 +86,26 @@ async def test_the_pages_of_upstreams_show_the_viewers_queued_calls(
     assert 'started=false&amp;upstream=git">1</a> <span class="muted">(your own)' in own
     assert 'started=false&amp;upstream=git">2</a> <span class="muted">(of all principals)' in of_all
     assert '<td class="number">1</td>' in (await reader.open("/upstreams")).text
+
+
+async def test_a_call_that_does_not_run_says_what_it_waits_for(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    scheduled = await start(alice, not_before=format_iso(service.clock.now() + timedelta(hours=1)))
+    queued, running, ended, parked = [await start(alice) for _ in range(4)]
+    await service.mark_dispatched(running)
+    await service.finish_call(ended)
+    await service.request_input(parked, "name")
+
+    async def read_cause(call_id: str) -> str | None:
+        return (await alice.get(f"/v1/calls/{call_id}")).json()["waits_for"]
+
+    assert [await read_cause(each) for each in (scheduled, queued)] == ["not_before", "queue"]
+    assert [await read_cause(each) for each in (running, ended, parked)] == [None, None, None]
+
+
+def test_a_call_that_a_runner_has_not_sent_yet_waits_for_its_upstream() -> None:
+    leased = make_call(phase=CallPhase.RUNNING)
+
+    assert leased.waits_for is WaitCause.UPSTREAM
+    assert replace(leased, dispatched_at=leased.created_at).waits_for is None

@@ -54,6 +54,22 @@ def test_a_call_that_waits_for_its_start_is_told_from_one_that_runs(run: Run, se
     assert "not started" not in run("calls").stdout
 
 
+@pytest.mark.parametrize(
+    ("waits_for", "shown"),
+    [
+        ("not_before", "working (starts later)"),
+        ("queue", "working (queued)"),
+        ("upstream", "working (waits for its upstream)"),
+        ("something_new", "working (not started)"),
+    ],
+)
+def test_the_list_says_what_a_call_waits_for(run: Run, service: respx.MockRouter, waits_for: str, shown: str) -> None:
+    waiting = {"status": "working", "outcome": None, "dispatched_at": None, "waits_for": waits_for}
+    service.get("/v1/calls").mock(return_value=page("call_1", **waiting))
+
+    assert shown in run("calls").stdout
+
+
 def test_queued_calls_are_working_calls_that_have_not_started(run: Run, service: respx.MockRouter) -> None:
     route = service.get("/v1/calls").mock(
         return_value=page("call_1", status="working", outcome=None, dispatched_at=None)

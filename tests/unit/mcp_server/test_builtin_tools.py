@@ -182,7 +182,8 @@ async def test_calls_that_wait_to_start_are_listed_apart_from_those_that_run(har
 
     for started, expected in ((False, waiting), (True, running)):
         page = await harness.call_tool("ringback_list_calls", status="working", started=started)
-        assert [call["call_id"] for call in page["structuredContent"]["calls"]] == [expected]
+        (call,) = page["structuredContent"]["calls"]
+        assert (call["call_id"], call.get("waits_for")) == (expected, None if started else "queue")
 
 
 # -- bad arguments ---------------------------------------------------------------------------------------------------------

@@ -39,6 +39,12 @@ _COLUMNS: Final = (
     *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
 )
 
+_WAIT_TEXTS: Final = {
+    "not_before": "starts later",
+    "queue": "queued",
+    "upstream": "waits for its upstream",
+}
+"""By `waits_for`."""
 _UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -118,7 +124,8 @@ def list_calls(
 def _to_row(call: Call) -> Mapping[str, Any]:
     """As it is, but a call that waits for its start has another status than one that runs."""
     is_waiting = call.status == "working" and call.dispatched_at is None
-    return call.model_dump() | ({"status": "working (not started)"} if is_waiting else {})
+    cause = _WAIT_TEXTS.get(call.waits_for or "", "not started")
+    return call.model_dump() | ({"status": f"working ({cause})"} if is_waiting else {})
 
 
 @app.command("show")

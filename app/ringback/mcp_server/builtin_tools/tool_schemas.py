@@ -12,7 +12,7 @@ from pydantic import Field, Strict, StrictBool, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ringback.domain.call import CallStatus
+from ringback.domain.call import CallStatus, WaitCause
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.schemas.fields import Id, Label, RequestBody, limit_size
 from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
@@ -134,6 +134,10 @@ _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
     "upstream": {"type": "string"},
     "tool": {"type": "string"},
     "status": {"enum": [str(status) for status in CallStatus]},
+    "waits_for": {
+        "enum": [str(cause) for cause in WaitCause],
+        "description": "Why the call does not run now: it starts later, waits for its turn, or is not sent yet.",
+    },
     "outcome": {"type": ["string", "null"], "description": "Why the call ended; `unknown`: the tool may have run."},
     "client_session_id": {"type": ["string", "null"]},
     "correlation_id": {"type": ["string", "null"]},
