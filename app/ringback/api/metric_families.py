@@ -130,7 +130,7 @@ def _call_families(measured: Measurements) -> Iterator[Metric]:
     yield ended
     yield _histogram(
         "ringback_call_seconds",
-        "From the start of a call to its end, for calls that this node ended.",
+        "From the creation of a call to its end, the time in the queue included, for calls that this node ended.",
         measured.call_seconds,
     )
 
