@@ -3,7 +3,7 @@
     attempts            POSTs of callbacks, by category              counted when the attempt is committed
     ended_deliveries    deliveries that ended, by state
     ended_calls         calls that ended, by upstream and outcome
-    call_seconds        from the start of a call to its end
+    call_seconds        from the creation of a call to its end, the time in the queue included
     delivery_seconds    from an event to the 2xx response of its receiver
     write_seconds       from a unit of work to its commit
 

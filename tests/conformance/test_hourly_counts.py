@@ -75,16 +75,18 @@ async def insert_work(tx: Transaction, principal: Principal, count: int) -> None
         await tx.delivery_queue.insert_attempts([make_attempt(delivery, category=each) for each in categories])
 
 
-def make_ended_call(number: int, principal: Principal) -> Call:
+def make_ended_call(number: int, principal: Principal, **over: Any) -> Call:
     outcome = OUTCOMES[number % 3]
-    return make_call(
-        principal=principal,
-        upstream=UPSTREAMS[number % 2],
-        status=CallStatus.FAILED if outcome is CallOutcome.TIMED_OUT else CallStatus.COMPLETED,
-        phase=CallPhase.ENDED,
-        outcome=outcome,
-        finished_at=START,
-    )
+    ended: dict[str, Any] = {
+        "principal": principal,
+        "upstream": UPSTREAMS[number % 2],
+        "status": CallStatus.FAILED if outcome is CallOutcome.TIMED_OUT else CallStatus.COMPLETED,
+        "phase": CallPhase.ENDED,
+        "outcome": outcome,
+        "dispatched_at": START,
+        "finished_at": START,
+    }
+    return make_call(**ended | over)
 
 
 def make_counter(store: Store, clock: FakeClock) -> HourCounter:
@@ -132,6 +134,35 @@ def require_all_counted(hour: HourInsights, calls: int) -> None:
     assert (hour.deliveries_delivered, hour.deliveries_dead) == (calls - calls // 3, calls // 3)
     assert hour.delivery_latency.total == hour.deliveries_delivered
     assert hour.attempts_by_category == {AttemptCategory.HTTP_5XX: calls, AttemptCategory.DELIVERED: calls}
+
+
+async def test_a_duration_is_without_the_time_in_the_queue_and_calls_that_were_never_sent_have_none(
+    store: Store, clock: FakeClock
+) -> None:
+    waited = {"created_at": START - timedelta(hours=6), "not_before": START - timedelta(hours=1)}
+    calls = [
+        make_ended_call(0, ALICE, **waited, dispatched_at=START - timedelta(seconds=2)),
+        make_ended_call(1, ALICE, **waited, dispatched_at=None),
+    ]
+
+    async def insert(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+            seq, _ = await tx.events.reserve_places(ALICE, 1)
+            event_id = EventId(f"evt_{call.id}")
+            await tx.events.insert(
+                [build_call_event(EventName.CALL_FINISHED, call, event_id=event_id, seq=seq, now=START)]
+            )
+
+    await store.write(insert)
+    clock.advance(2 * SETTLE_SECONDS)
+    await count_all(make_counter(store, clock))
+
+    hour = await read_hour(store, ALICE)
+    longest_ms = hour.call_duration.percentile_ms(1.0)
+    assert (hour.calls_ended, hour.call_duration.total) == (2, 1)
+    assert longest_ms is not None
+    assert 2_000 <= longest_ms < 4_000
 
 
 @pytest.mark.usefixtures("work")

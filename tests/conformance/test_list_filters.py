@@ -58,6 +58,7 @@ def make_call_number(number: int) -> Call:
         phase=CallPhase.QUEUED if outcome is None else CallPhase.ENDED,
         outcome=outcome,
         runs=RUNS[number % len(RUNS)],
+        dispatched_at=START if number % 3 == 0 else None,
         created_at=START + timedelta(minutes=number),
     )
 
@@ -104,7 +105,7 @@ def is_within(row: Call | Delivery, where: CallFilter | DeliveryFilter) -> bool:
     return since <= row.created_at < until and row.id.startswith(where.id_prefix or "")
 
 
-async def test_calls_are_filtered_by_outcome_time_and_beginning_of_the_id(store: Store) -> None:
+async def test_calls_are_filtered_by_outcome_start_time_and_beginning_of_the_id(store: Store) -> None:
     calls = [make_call_number(number) for number in range(ROWS)]
 
     async def insert(tx: Transaction) -> None:
@@ -118,6 +119,7 @@ async def test_calls_are_filtered_by_outcome_time_and_beginning_of_the_id(store:
             and where.correlation_id in {None, call.correlation_id}
             and where.status in {None, call.status}
             and (where.outcomes is None or call.outcome in where.outcomes)
+            and where.started in {None, call.dispatched_at is not None}
             and is_within(call, where)
         )
 
@@ -128,6 +130,8 @@ async def test_calls_are_filtered_by_outcome_time_and_beginning_of_the_id(store:
         {"client_session_id": "session-1"},
         {"correlation_id": "report-2"},
         {"status": CallStatus.FAILED},
+        {"status": CallStatus.WORKING, "started": False},
+        {"started": True},
     )
     times: Members = ({}, {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)})
     prefixes = (None, calls[9].id[:13], calls[9].id, "call_Z")
@@ -155,6 +159,7 @@ async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_del
             and where.client_session_id in {None, call.client_session_id}
             and where.status in {None, call.status}
             and (where.outcomes is None or call.outcome in where.outcomes)
+            and where.started in {None, call.dispatched_at is not None}
             and call.runs >= where.min_runs
             and max(TRIES[number % len(TRIES)], default=0) >= where.min_delivery_attempts
             and is_within(call, where)
@@ -166,6 +171,7 @@ async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_del
         *(
             {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)},
             {"id_prefix": calls[9].id[:13]},
+            {"started": False},
         ),
     )
     for owner, runs, attempts, other in product(OWNERS, (0, 1, 2, 3), (0, 2, 3, 6), others):

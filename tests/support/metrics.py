@@ -33,6 +33,7 @@ def make_status() -> ServiceStatus:
         ),
         oldest_due_age_seconds=0.0,
         oldest_queued_age_seconds=0.0,
+        queued_calls={},
         measurements=measured,
         upstreams=[UpstreamInfo(name="git", transport="stdio", state="ready", faults={"not_json": 1})],
         intakes={"git": UpstreamIntake.PAUSED},

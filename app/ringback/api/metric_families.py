@@ -89,6 +89,12 @@ def _database_families(status: ServiceStatus) -> Iterator[Metric]:
         "How long the call that waits longest in the database has waited for a runner.",
         status.oldest_queued_age_seconds,
     )
+    yield _gauge(
+        "ringback_queued_calls",
+        f"Calls in the database that wait for a runner, by upstream. Of each, counted up to {TOTALS_COUNTED_MAX}.",
+        "upstream",
+        sorted({**{each.name: 0 for each in status.upstreams}, **status.queued_calls}.items()),
+    )
     yield CounterMetricFamily(
         "ringback_events", "Events written to the logs in the database, including deleted ones.", totals.events
     )
@@ -124,7 +130,7 @@ def _call_families(measured: Measurements) -> Iterator[Metric]:
     yield ended
     yield _histogram(
         "ringback_call_seconds",
-        "From the start of a call to its end, for calls that this node ended.",
+        "From the creation of a call to its end, the time in the queue included, for calls that this node ended.",
         measured.call_seconds,
     )
 

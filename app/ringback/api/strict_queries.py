@@ -1,8 +1,9 @@
-"""Checks the URL of a request before pydantic converts it: UTF-8, known names, numbers as JSON writes them, no parameter twice.
+"""Checks the URL of a request before pydantic converts it: UTF-8, known names, values as JSON writes them, no parameter twice.
 
 Starlette replaces bytes that are not UTF-8 with U+FFFD, so the request would be about another id or session. Pydantic reads
-`1_0`, `+2` and `2.0` as integers, and of a repeated parameter it takes the last value. A proxy in front of Ringback could read
-another number, or the first value. Pydantic refuses unknown names for operations with a model of their query only.
+`1_0`, `+2` and `2.0` as integers, `yes` and `0` as booleans, and of a repeated parameter it takes the last value. A proxy in
+front of Ringback could read another number, or the first value. Pydantic refuses unknown names for operations
+with a model of their query only.
 """
 
 import re
@@ -24,6 +25,9 @@ from ringback.schemas.validation_errors import describe_unknown_name
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BOOLEAN: Final = re.compile("true|false")
+_NUMBER_ADVICE: Final = "Write the number in decimal digits, such as 10."
+_BOOLEAN_ADVICE: Final = "Write true or false."
 _NO_PARAMETERS: Final = "This operation has no query parameters. Members of a request go into its JSON body."
 
 
@@ -32,7 +36,9 @@ class QueryRule:
     """What one parameter may be."""
 
     text: re.Pattern[str] | None
-    """The whole value; None for a parameter that is no number."""
+    """The whole value; None for a parameter that is neither a number nor a boolean."""
+    advice: str
+    """What to write instead of another value."""
     is_repeatable: bool
 
 
@@ -69,7 +75,7 @@ def _is_utf8(encoded: bytes) -> bool:
 
 
 def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:
-    """Raise `InvalidRequest` for an unknown name, a number in another form, and a single parameter that is sent twice."""
+    """Raise `InvalidRequest` for an unknown name, a value in another form, and a single parameter that is sent twice."""
     values = list(parameters)
     if not values:
         return
@@ -81,7 +87,7 @@ def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tu
         if counts[name] > 1 and not rule.is_repeatable:
             raise _refuse(name, "Send this parameter once.")
         if rule.text is not None and rule.text.fullmatch(value) is None:
-            raise _refuse(name, "Write the number in decimal digits, such as 10.")
+            raise _refuse(name, rule.advice)
 
 
 def _refuse(name: str, detail: str) -> InvalidRequest:
@@ -90,8 +96,9 @@ def _refuse(name: str, detail: str) -> InvalidRequest:
 
 def _make_rule(annotation: Any) -> QueryRule:
     types = set(_list_types(annotation))
-    text = _INTEGER if int in types else _NUMBER if float in types else None
-    return QueryRule(text, is_repeatable=not types.isdisjoint({list, set, frozenset, tuple}))
+    text = _BOOLEAN if bool in types else _INTEGER if int in types else _NUMBER if float in types else None
+    advice = _BOOLEAN_ADVICE if bool in types else _NUMBER_ADVICE
+    return QueryRule(text, advice, is_repeatable=not types.isdisjoint({list, set, frozenset, tuple}))
 
 
 def _list_types(annotation: Any) -> Iterable[Any]:

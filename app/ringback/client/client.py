@@ -242,6 +242,7 @@ class RingbackClient(
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
+        started: bool | None = None,
         outcome: Sequence[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -251,6 +252,7 @@ class RingbackClient(
     ) -> AsyncGenerator[Call]:
         """Your calls, newest first. Finds a call by your own ids.
 
+        `started`: whether calls were sent to their upstream; with the status `working`, False finds those that wait to start.
         `outcome`: how calls ended. `since` and `until` are about their creation, `min_delivery_attempts` about one delivery.
         """
         where = {
@@ -259,6 +261,7 @@ class RingbackClient(
             "status": status,
             "upstream": upstream,
             "tool": tool,
+            "started": started,
             "outcome": None if outcome is None else list_texts(outcome, "outcome"),
             "since": since and since.isoformat(),
             "until": until and until.isoformat(),

@@ -30,7 +30,7 @@ class HourInsights(ClientModel):
     calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
     """The calls that ended in this hour."""
     call_duration: Latency = Latency()
-    """From the creation of a call to its end."""
+    """From the last start of a call at its upstream to its end. Calls that were never sent have none."""
     attempts_by_category: Mapping[str, int] = Field(default_factory=dict)
     deliveries_delivered: int = 0
     deliveries_dead: int = 0

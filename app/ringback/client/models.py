@@ -52,6 +52,9 @@ class Call(ClientModel):
     tool: str
     status: str
     """working | input_required | completed | failed | cancelled"""
+    waits_for: str | None = None
+    """Why it does not run now: not_before (it starts later) | queue (it waits for its turn) | upstream (its turn has come, and
+    it is not sent yet). None for a call that runs, waits for answers or has ended."""
     outcome: str | None = None
     """How it ended: result | tool_error | upstream_error | rejected | timed_out | unknown | cancelled"""
     client_session_id: str | None = None

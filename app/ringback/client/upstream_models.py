@@ -71,6 +71,8 @@ class Upstream(ClientModel):
     calls_in_flight: int = 0
     calls_waiting: int = 0
     """Calls that have begun and wait before they are sent, after HTTP 429 for example."""
+    queued_calls: int = 0
+    """Calls that wait in its queue: your own, or those of all principals if you are an operator; up to 10,000."""
     connections: int = 1
     """With credentials for each principal: your own, or those of all principals if you are an operator."""
     signed_in_owners: int | None = None

@@ -59,6 +59,17 @@ class CallPhase(StrEnum):
     ENDED = "ended"
 
 
+class WaitCause(StrEnum):
+    """What a call that does not run waits for, as far as the store knows it for certain."""
+
+    NOT_BEFORE = "not_before"
+    """Its time."""
+    QUEUE = "queue"
+    """Its turn: a place at its upstream is free, and the upstream is neither paused nor away."""
+    UPSTREAM = "upstream"
+    """A runner has leased it and has not sent it: there is no connection or token yet, or the upstream answered HTTP 429."""
+
+
 class RerunPolicy(StrEnum):
     """Whether a call may run again after its runner died during the dispatch."""
 
@@ -213,6 +224,19 @@ class Call:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL_CALL_STATUSES
+
+    @property
+    def waits_for(self) -> WaitCause | None:
+        """None for a call that runs or has ended, and for one that waits for answers."""
+        match self.phase:
+            case CallPhase.SCHEDULED:
+                return WaitCause.NOT_BEFORE
+            case CallPhase.QUEUED:
+                return WaitCause.QUEUE
+            case CallPhase.RUNNING if self.dispatched_at is None:
+                return WaitCause.UPSTREAM
+            case _:
+                return None
 
     @property
     def described_error(self) -> CallError | None:

@@ -28,6 +28,8 @@ class CallFilter:
     """Calls that were created at this time or later are left out."""
     id_prefix: str | None = None
     """The beginning of the id."""
+    started: bool | None = None
+    """Whether the call was sent to its upstream (`Call.dispatched_at`)."""
     min_runs: int = 0
     """How often the call has run, at least. Zero also finds calls that were never dispatched."""
     min_delivery_attempts: int = 0

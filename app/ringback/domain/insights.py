@@ -74,7 +74,7 @@ class HourInsights:
     deliveries_delivered: int = 0
     deliveries_dead: int = 0
     call_duration: LatencyHistogram = LatencyHistogram()
-    """From the creation of a call to its end."""
+    """From the last start of a call at its upstream to its end. Calls that were never sent have none."""
     delivery_latency: LatencyHistogram = LatencyHistogram()
     """From the creation of a delivery to the receiver's 2xx, the time on hold included."""
     queued_calls_max: int = 0

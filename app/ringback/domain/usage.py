@@ -1,6 +1,6 @@
 """Counts for quotas and metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -19,7 +19,8 @@ DELIVERY_BYTES_DEFAULT: Final = 16 * STORED_BYTES_DEFAULT
 """The default of the quota of deliveries: they stay twice as long as calls, and an event may have several, of a KB each."""
 
 QUEUES_VISITED_MAX: Final = 1_000
-"""Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds."""
+"""Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds. As many
+upstreams, whose queued calls are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,17 @@ class UsageRows(Protocol):
 
         Looks at the first call of each upstream and principal, of `QUEUES_VISITED_MAX` principals of an upstream.
         """
+        ...
+
+    async def count_queued(self) -> Mapping[str, int]:
+        """The calls of all principals that wait for a runner, by upstream; of each, counted up to `TOTALS_COUNTED_MAX`.
+
+        Upstreams without any are left out.
+        """
+        ...
+
+    async def count_own_queued(self, principal: Principal, upstreams: Sequence[str]) -> Mapping[str, int]:
+        """The same for the calls of one principal at these upstreams."""
         ...
 
     async def first_lease_end(self) -> datetime | None:

@@ -69,6 +69,7 @@ def summarize_call(call: Call) -> dict[str, Any]:
         "upstream": call.upstream,
         "tool": call.tool,
         "status": str(call.status),
+        **({} if call.waits_for is None else {"waits_for": str(call.waits_for)}),
         "outcome": None if call.outcome is None else str(call.outcome),
         "client_session_id": call.client_session_id,
         "correlation_id": call.correlation_id,

@@ -124,6 +124,11 @@ class CallListQuery(PrincipalQueryParams):
     status: CallStatus | None = None
     upstream: Label | None = None
     tool: Label | None = None
+    started: bool | None = Field(
+        default=None,
+        description="`true`: calls that were sent to their upstream (`dispatched_at` is set). `false`: calls that were not. "
+        "With `status=working`, `false` finds the calls that wait to start.",
+    )
     outcome: list[CallOutcome] = Field(
         default_factory=list[CallOutcome],
         max_length=len(CallOutcome),
@@ -152,6 +157,7 @@ class CallListQuery(PrincipalQueryParams):
             status=self.status,
             upstream=self.upstream,
             tool=self.tool,
+            started=self.started,
             outcomes=frozenset(self.outcome) if self.outcome else None,
             since=self.since,
             until=self.until,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from ringback.domain.call import Call, CallStatus, RerunPolicy
+from ringback.domain.call import Call, CallStatus, RerunPolicy, WaitCause
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ids import CallId
 from ringback.domain.inputs import InputAnswer
@@ -73,6 +73,12 @@ class CallView(ResponseBody):
     client_session_id: str | None
     correlation_id: str | None
     status: CallStatus
+    waits_for: WaitCause | None = Field(
+        description="Why the call does not run now. `not_before`: it starts later. `queue`: it waits for its turn at the "
+        "upstream, which runs `max_concurrent` calls at once, of one principal three quarters at most; or the upstream is "
+        "paused or away (its `intake` and `state` in GET /v1/upstreams). `upstream`: its turn has come, and it is not sent "
+        "yet, for lack of a connection or after HTTP 429. Null for a call that runs, waits for answers or has ended."
+    )
     outcome: CallOutcome | None = Field(description="Why the call ended. `unknown` means that the tool may have run.")
     progress: ProgressView | None
     error: CallErrorView | None = Field(

@@ -73,7 +73,10 @@ class HourView(ResponseBody):
     hour: Instant = Field(description="Its beginning.")
     calls_started: int
     calls_by_outcome: dict[CallOutcome, int] = Field(description="The calls that ended in this hour.")
-    call_duration: Latency = Field(description="From the creation of a call to its end.")
+    call_duration: Latency = Field(
+        description="From the last start of a call at its upstream to its end, without the time in the queue. Calls that were "
+        "never sent have none."
+    )
     attempts_by_category: dict[AttemptCategory, int] = Field(description="The attempts to deliver callbacks.")
     deliveries_delivered: int
     deliveries_dead: int

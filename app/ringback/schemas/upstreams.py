@@ -46,7 +46,11 @@ class UpstreamView(ResponseBody):
         description="Calls that have begun and wait before they are sent: after HTTP 429, for a token or for a connection. "
         "They are not in `calls_in_flight`"
     )
-    max_concurrent: int
+    queued_calls: int = Field(
+        description="Calls that wait in the queue of the upstream, in the database, up to 10,000: for an operator, those of "
+        "all principals; else your own. Calls that start later are not in the queue yet"
+    )
+    max_concurrent: int = Field(description="How many calls a node runs at the upstream at once")
     connections: int = Field(
         description="Open connections. With credentials for each principal: for an operator, of all principals; else your own"
     )
@@ -65,10 +69,11 @@ class UpstreamView(ResponseBody):
 
     @classmethod
     def from_listed(cls, listed: ListedUpstream) -> Self:
-        names = cls.model_fields.keys() - {"intake", "login", "signed_in_owners"}
+        names = cls.model_fields.keys() - {"intake", "login", "queued_calls", "signed_in_owners"}
         return cls(
             intake=listed.intake,
             login=LoginStateView.from_state(listed.login),
+            queued_calls=listed.queued_calls,
             signed_in_owners=listed.signed_in_owners,
             **{name: getattr(listed.info, name) for name in names},
         )

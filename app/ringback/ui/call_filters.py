@@ -26,6 +26,7 @@ _FIELDS: Final = (
     "outcome",
     "upstream",
     "tool",
+    "started",
     "client_session_id",
     "correlation_id",
     "since",
@@ -41,6 +42,7 @@ _LABELS: Final = {
     "outcome": "outcome",
     "upstream": "upstream",
     "tool": "tool",
+    "started": "start",
     "client_session_id": "client session",
     "correlation_id": "correlation id",
     "since": "time",
@@ -50,6 +52,16 @@ _LABELS: Final = {
     "id_prefix": "beginning of an id",
     "principal": "principal",
 }
+
+
+class Start(StrEnum):
+    """Whether a call was sent to its upstream, as the form says it."""
+
+    STARTED = "true"
+    NOT_STARTED = "false"
+
+
+START_CHOICES: Final = (("", "Any start"), (Start.STARTED, "started"), (Start.NOT_STARTED, "not started"))
 FAILURES: Final = "failure"
 """The outcome of calls that ended without a result, or with an error of their tool, and were not cancelled."""
 _ID_PREFIX: Final = re.compile(r"call_[0-9A-HJKMNP-TV-Z]{0,26}")
@@ -88,6 +100,7 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         status=_read_choice(fields.get("status"), CallStatus),
         upstream=fields.get("upstream"),
         tool=fields.get("tool"),
+        started=_read_start(fields.get("started")),
         outcomes=_read_outcomes(fields.get("outcome")),
         since=_read_time(fields.get("since")),
         until=_read_time(fields.get("until")),
@@ -147,6 +160,11 @@ def _read_outcomes(text: str | None) -> frozenset[CallOutcome] | None:
         return FAILED_OUTCOMES
     outcome = _read_choice(text, CallOutcome)
     return None if outcome is None else frozenset({outcome})
+
+
+def _read_start(text: str | None) -> bool | None:
+    start = _read_choice(text, Start)
+    return None if start is None else start is Start.STARTED
 
 
 def _read_id_prefix(text: str | None) -> str | None:

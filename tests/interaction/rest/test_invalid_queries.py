@@ -34,6 +34,8 @@ async def test_a_wrong_parameter_is_named(
         ("min_runs=1_0", "min_runs"),
         ("min_runs=%2B2", "min_runs"),
         ("min_runs=2.0", "min_runs"),
+        ("started=yes", "started"),
+        ("started=0", "started"),
         ("limit=%202", "limit"),
         ("limit=\u0662", "limit"),
         ("limit=1&limit=2", "limit"),

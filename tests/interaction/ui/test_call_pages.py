@@ -48,6 +48,9 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     older = first.split('rel="next" data-key="older" href="')[1].split('"')[0].replace("&amp;", "&").removeprefix("/ui")
     second = (await browser.http.get(f"/ui{older}")).text
     one = (await browser.open("/calls", correlation_id="report-7", status="working")).text
+    await service.mark_dispatched(calls[4])
+    waiting = (await browser.open("/calls", status="working", started="false", id_prefix=calls[4])).text
+    running = (await browser.open("/calls", status="working", started="true")).text
     none = (await browser.open("/calls", status="failed")).text
     found = await browser.open("/calls", q=calls[3])
     some = await browser.open("/calls", q=calls[3][:9])
@@ -63,6 +66,8 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     assert calls[0] in second
     assert calls[7] in one
     assert calls[8] not in one
+    assert "No call matches these filters." in waiting
+    assert (calls[4] in running, calls[7] in running) == (True, False)
     assert "No call matches these filters." in none
     assert found.headers["location"] == f"/ui/calls/{calls[3]}"
     assert some.headers["location"] == f"/ui/calls?id_prefix={calls[3][:9]}"
@@ -77,6 +82,7 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     [
         {"status": "odd"},
         {"outcome": "odd"},
+        {"started": "yes"},
         {"since": "yesterday"},
         {"until": "0001-01-01T00:00"},
         {"until": "9999-12-31T23:59:59-23:59"},

@@ -52,6 +52,7 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "status": None,
     "upstream": None,
     "tool": None,
+    "started": None,
     "client_session_id": None,
     "correlation_id": None,
     "state": None,

@@ -90,7 +90,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "page_of_all": [{}, {"status": "completed", "tool": "none"}, {"client_session_id": "none"}],
         "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
         "page_of_correlation": [{"correlation_id": "crowd", "tool": "none"}, {"correlation_id": "rare"}],
-        "page_of_status": [{"status": "failed"}, {"status": "cancelled"}, {"status": "working", "tool": "none"}],
+        "page_of_status": [{"status": "failed"}, {"status": "cancelled"}, {"status": "working", "started": False}],
         "page_of_unsuccessful": [{}, {"outcomes": '["rejected"]', "tool": "none"}, {"first_id": "call_z"}],
         "page_of_all_unsuccessful": [{}, {"outcomes": '["rejected"]', "tool": "none"}],
         "page_of_all_awaiting_input": [{}, {"tool": "none"}, {"client_session_id": "none"}],

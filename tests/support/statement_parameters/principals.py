@@ -104,6 +104,8 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "open_deliveries": [{}],
         "failing_webhooks": [{}],
         "oldest_queued_call": [{}],
+        "queued_calls": [{}],
+        "queued_calls_of_principal": [{"upstreams": '["busy", "rare", "none"]'}],
         "first_lease_end": [{}],
         "count_events": [{}],
         "count_subscriptions": [{}],

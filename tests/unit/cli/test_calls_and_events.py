@@ -54,6 +54,35 @@ def test_a_call_that_waits_for_its_start_is_told_from_one_that_runs(run: Run, se
     assert "not started" not in run("calls").stdout
 
 
+@pytest.mark.parametrize(
+    ("waits_for", "shown"),
+    [
+        ("not_before", "working (starts later)"),
+        ("queue", "working (queued)"),
+        ("upstream", "working (waits for its upstream)"),
+        ("something_new", "working (not started)"),
+    ],
+)
+def test_the_list_says_what_a_call_waits_for(run: Run, service: respx.MockRouter, waits_for: str, shown: str) -> None:
+    waiting = {"status": "working", "outcome": None, "dispatched_at": None, "waits_for": waits_for}
+    service.get("/v1/calls").mock(return_value=page("call_1", **waiting))
+
+    assert shown in run("calls").stdout
+
+
+def test_queued_calls_are_working_calls_that_have_not_started(run: Run, service: respx.MockRouter) -> None:
+    route = service.get("/v1/calls").mock(
+        return_value=page("call_1", status="working", outcome=None, dispatched_at=None)
+    )
+
+    ran = run("calls", "--queued", "--upstream", "git")
+
+    assert "working (not started)" in ran.stdout
+    assert parse_query(get_last_request(route)) == {"status": "working", "started": "false", "upstream": "git"}
+    for other in (("--status", "failed"), ("--outcome", "result"), ("--failed",)):
+        assert run("calls", "--queued", *other).exit_code == 2
+
+
 def test_calls_are_found_by_outcome_over_all_pages_up_to_the_limit(run: Run, service: respx.MockRouter) -> None:
     route = service.get("/v1/calls", params__contains={"outcome": "tool_error"})
     route.side_effect = [page(cursor="b"), page("call_2", "call_3", cursor="c"), page("call_4", "call_5", cursor="d")]

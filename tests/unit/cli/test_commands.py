@@ -64,7 +64,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
-        *("--failed", "--since", "--until", "--id", "--min-runs", "--min-delivery-attempts"),
+        *("--queued", "--failed", "--since", "--until", "--id", "--min-runs", "--min-delivery-attempts"),
         *("--json", "--url", "--api-key", "show", "cancel", "answer"),
         *OPERATOR_OPTIONS,
     },

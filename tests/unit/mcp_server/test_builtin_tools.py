@@ -176,6 +176,16 @@ async def test_calls_are_found_by_the_clients_labels_page_by_page(harness: Built
     assert rest["structuredContent"]["next_cursor"] is None
 
 
+async def test_calls_that_wait_to_start_are_listed_apart_from_those_that_run(harness: BuiltinToolsHarness) -> None:
+    waiting, running = await harness.start(), await harness.start()
+    await harness.service.mark_dispatched(running)
+
+    for started, expected in ((False, waiting), (True, running)):
+        page = await harness.call_tool("ringback_list_calls", status="working", started=started)
+        (call,) = page["structuredContent"]["calls"]
+        assert (call["call_id"], call.get("waits_for")) == (expected, None if started else "queue")
+
+
 # -- bad arguments ---------------------------------------------------------------------------------------------------------
 
 

@@ -192,6 +192,8 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("verification", "remove_sent", "challenges_sent_when"),
         ("tombstones", "expire_own_webhook", "webhooks_of_call"),
         ("usage", "count_webhooks", "webhooks_counted"),
+        ("usage", "queued_calls", "calls_queued"),
+        ("usage", "queued_calls_of_principal", "calls_queued"),
         ("insights", "ends", "events_created"),
         ("insights", "deliveries", "deliveries_finished"),
         ("insights", "attempts", "attempts_in_order"),

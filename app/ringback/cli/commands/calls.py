@@ -39,6 +39,12 @@ _COLUMNS: Final = (
     *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
 )
 
+_WAIT_TEXTS: Final = {
+    "not_before": "starts later",
+    "queue": "queued",
+    "upstream": "waits for its upstream",
+}
+"""By `waits_for`."""
 _UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -56,6 +62,12 @@ def list_calls(
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Only calls that ended like this.")] = None,
     upstream: OfUpstream = None,
     tool: OfTool = None,
+    queued: Annotated[
+        bool,
+        typer.Option(
+            "--queued", help="Only working calls that have not started: they wait in a queue or for their time."
+        ),
+    ] = False,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
     ] = False,
@@ -80,15 +92,18 @@ def list_calls(
         return
     if failed and outcome is not None:
         raise typer.BadParameter("--failed and --outcome exclude each other")
+    if queued and (failed or outcome is not None or status not in {None, "working"}):
+        raise typer.BadParameter("--queued lists working calls: leave out --failed, --outcome and any other --status")
     outcomes = _UNSUCCESSFUL if failed else None if outcome is None else (outcome,)
 
     calls = options.collect(
         lambda client: client.calls(
             client_session_id=session,
             correlation_id=correlation,
-            status=status,
+            status="working" if queued else status,
             upstream=upstream,
             tool=tool,
+            started=False if queued else None,
             outcome=outcomes,
             since=with_offset(since),
             until=with_offset(until),
@@ -100,7 +115,7 @@ def list_calls(
     )
     filters = (
         *(session, correlation, status, upstream, tool, outcomes, since, until),
-        *(id_prefix, min_runs, min_delivery_attempts, options.owner),
+        *(queued, id_prefix, min_runs, min_delivery_attempts, options.owner),
     )
     none = "There are no such calls." if any(filters) else "You have no calls. Start one: ringback call UPSTREAM TOOL"
     print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none, to_row=_to_row)
@@ -109,7 +124,8 @@ def list_calls(
 def _to_row(call: Call) -> Mapping[str, Any]:
     """As it is, but a call that waits for its start has another status than one that runs."""
     is_waiting = call.status == "working" and call.dispatched_at is None
-    return call.model_dump() | ({"status": "working (not started)"} if is_waiting else {})
+    cause = _WAIT_TEXTS.get(call.waits_for or "", "not started")
+    return call.model_dump() | ({"status": f"working ({cause})"} if is_waiting else {})
 
 
 @app.command("show")

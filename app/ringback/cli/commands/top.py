@@ -135,7 +135,7 @@ def _count_rows(
 
 def _draw_latencies(insights: Insights) -> Table:
     rows = [
-        ("call, from its creation to its end", *_latency_cells(insights.call_duration)),
+        ("call, from its start at the upstream to its end", *_latency_cells(insights.call_duration)),
         ("callback, from its creation to the receiver's 2xx", *_latency_cells(insights.delivery_latency)),
     ]
     return _make_table(f"Durations of the last {HOURS} hours", ("what", *_LATENCY_COLUMNS), rows)

@@ -23,6 +23,7 @@ _UPSTREAM_COLUMNS: Final = (
     "intake",
     "transport",
     "driver",
+    "queued_calls",
     "calls_in_flight",
     "calls_waiting",
     "last_error",

@@ -90,6 +90,7 @@ class SyncCallMethods(SyncMethods):
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
+        started: bool | None = None,
         outcome: Sequence[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -99,6 +100,7 @@ class SyncCallMethods(SyncMethods):
     ) -> Iterator[Call]:
         """Your calls, newest first. Finds a call by your own ids.
 
+        `started`: whether calls were sent to their upstream; with the status `working`, False finds those that wait to start.
         `outcome`: how calls ended. `since` and `until` are about their creation, `min_delivery_attempts` about one delivery.
         """
         return self._loop_thread.iterate(
@@ -108,6 +110,7 @@ class SyncCallMethods(SyncMethods):
                 status=status,
                 upstream=upstream,
                 tool=tool,
+                started=started,
                 outcome=outcome,
                 since=since,
                 until=until,

@@ -246,6 +246,7 @@ class CallTools:
             status=arguments.status,
             upstream=arguments.upstream,
             tool=arguments.tool,
+            started=arguments.started,
         )
         calls_page = await self._calls.list_calls(
             caller, where, position=decode_id_cursor(CursorList.CALLS, arguments.cursor), limit=arguments.limit

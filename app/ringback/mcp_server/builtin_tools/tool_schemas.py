@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import Field, Strict, WithJsonSchema
+from pydantic import Field, Strict, StrictBool, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ringback.domain.call import CallStatus
+from ringback.domain.call import CallStatus, WaitCause
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.schemas.fields import Id, Label, RequestBody, limit_size
 from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
@@ -89,6 +89,11 @@ class ListCallsArguments(BuiltinToolArguments):
     status: StatusName | None = Field(default=None, description="Only calls with this status.")
     upstream: Label | None = Field(default=None, description="Only calls of this upstream MCP server.")
     tool: Label | None = Field(default=None, description="Only calls of this tool, by its name at the upstream.")
+    started: StrictBool | None = Field(
+        default=None,
+        description="Only calls that were sent to their upstream (true), or only calls that were not (false). With status "
+        "`working`, false finds the calls that wait to start.",
+    )
     limit: int = Field(default=LIST_LIMIT_DEFAULT, ge=1, le=LIST_LIMIT_MAX, strict=True)
     cursor: str | None = Field(
         default=None,
@@ -129,6 +134,10 @@ _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
     "upstream": {"type": "string"},
     "tool": {"type": "string"},
     "status": {"enum": [str(status) for status in CallStatus]},
+    "waits_for": {
+        "enum": [str(cause) for cause in WaitCause],
+        "description": "Why the call does not run now: it starts later, waits for its turn, or is not sent yet.",
+    },
     "outcome": {"type": ["string", "null"], "description": "Why the call ended; `unknown`: the tool may have run."},
     "client_session_id": {"type": ["string", "null"]},
     "correlation_id": {"type": ["string", "null"]},
@@ -274,7 +283,8 @@ TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
         BuiltinToolName.LIST_CALLS,
         "List calls",
         "List your tool calls, newest first, including ended ones. Use it to find a lost call_id. Filter by client session id, "
-        "correlation id, status, upstream or tool. The list contains no results; get one with ringback_get_call.",
+        "correlation id, status, upstream, tool, or whether the call has started. The list contains no results; get one with "
+        "ringback_get_call.",
         _READ_ONLY_ANNOTATIONS,
         _LIST_OUTPUT_SCHEMA,
     ),

@@ -43,6 +43,8 @@ class ListedUpstream:
     intake: UpstreamIntake
     login: LoginState
     """The login of the caller, or of the service if all principals share one."""
+    queued_calls: int = 0
+    """Calls that wait for a runner: of the caller, or of all principals for operators; at most `TOTALS_COUNTED_MAX`."""
     signed_in_owners: int | None = None
     """For operators: how many principals have tokens for it, at most `SIGNED_IN_OWNERS_MAX`. None for other callers."""
 
@@ -54,6 +56,8 @@ class ServiceStatus:
     """How long the oldest due delivery is overdue; 0 without one."""
     oldest_queued_age_seconds: float
     """How long the call that waits longest for a runner is queued; 0 without one."""
+    queued_calls: Mapping[str, int]
+    """Calls that wait for a runner, by upstream (`UsageRows.count_queued`)."""
     measurements: Measurements
     """Of this process."""
     upstreams: Sequence[UpstreamInfo]
@@ -128,6 +132,8 @@ class Insights:
         )
         is_operator = Scope.ADMIN in caller.scopes
         owners = await self._count_signed_in(visible if is_operator else ())
+        skipped = self._visible_skipped(caller)
+        queued = await self._count_queued(caller, [each.name for each in (*visible, *skipped)])
         return [
             *(
                 ListedUpstream(
@@ -136,15 +142,19 @@ class Insights:
                     ),
                     intake=intakes.get(info.name, UpstreamIntake.OPEN),
                     login=logins[info.name],
+                    queued_calls=queued.get(info.name, 0),
                     signed_in_owners=owners.get(info.name),
                 )
                 for info in visible
             ),
             *(
                 ListedUpstream(
-                    info=_describe_skipped(each), intake=intakes.get(each.name, UpstreamIntake.OPEN), login=NO_LOGIN
+                    info=_describe_skipped(each),
+                    intake=intakes.get(each.name, UpstreamIntake.OPEN),
+                    login=NO_LOGIN,
+                    queued_calls=queued.get(each.name, 0),
                 )
-                for each in self._visible_skipped(caller)
+                for each in skipped
             ),
         ]
 
@@ -161,6 +171,13 @@ class Insights:
             return {name: await tx.upstream_tokens.count_owners(name, limit=SIGNED_IN_OWNERS_MAX) for name in names}
 
         return await self._store.scan(None, count_owners) if names else dict[str, int]()
+
+    async def _count_queued(self, caller: Caller, upstreams: Sequence[str]) -> Mapping[str, int]:
+        """Other principals' calls are counted for operators only."""
+        if Scope.ADMIN in caller.scopes:
+            return await self._store.scan(None, lambda tx: tx.usage.count_queued())
+        owner = caller.principal
+        return await self._store.scan(owner, lambda tx: tx.usage.count_own_queued(owner, upstreams))
 
     def _visible_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
         """With the state of the caller's own connections. Operators see how many connections there are in all."""
@@ -181,15 +198,17 @@ class Insights:
         """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""
         caller.require_scope(Scope.METRICS)
 
-        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float, float]:
+        async def read_totals(tx: Transaction) -> tuple[StoreTotals, float, float, Mapping[str, int]]:
             due, queued_since = await tx.delivery_queue.next_due_at(), await tx.usage.oldest_queued_since()
-            return await tx.usage.count_totals(), _age(due, tx.now()), _age(queued_since, tx.now())
+            ages = _age(due, tx.now()), _age(queued_since, tx.now())
+            return await tx.usage.count_totals(), *ages, await tx.usage.count_queued()
 
-        totals, oldest_due, oldest_queued = await self._store.scan(caller.principal, read_totals)
+        totals, oldest_due, oldest_queued, queued = await self._store.scan(caller.principal, read_totals)
         return ServiceStatus(
             totals=totals,
             oldest_due_age_seconds=oldest_due,
             oldest_queued_age_seconds=oldest_queued,
+            queued_calls=queued,
             measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
             intakes=await self._upstream_controls.read_intakes(),

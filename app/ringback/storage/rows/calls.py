@@ -102,6 +102,7 @@ class SqlCalls(SqlRows, noun="calls"):
             status=where.status,
             upstream=where.upstream,
             tool=where.tool,
+            started=where.started,
             outcomes=None if where.outcomes is None else self._sql.array(sorted(where.outcomes)),
             min_runs=where.min_runs,
             min_delivery_attempts=where.min_delivery_attempts,

@@ -69,11 +69,15 @@ def _decode_start(row: Row) -> Fact:
 
 
 def _decode_end(row: Row) -> Fact | None:
-    """None for an event that is no end of a call, and for the end of a call that is not stored any more."""
+    """None for an event that is no end of a call, and for the end of a call that is not stored any more.
+
+    A call that was never sent has no duration: its time in the queue says nothing about its tool.
+    """
     if row["outcome"] is None:
         return None
-    duration = latency_bucket(row["instant"] - row["created_at"])
-    labels = (f"{OUTCOME}:{row['outcome']}", f"{DURATION}:{duration}")
+    sent_at = row["dispatched_at"]
+    durations = () if sent_at is None else (f"{DURATION}:{latency_bucket(row['instant'] - sent_at)}",)
+    labels = (f"{OUTCOME}:{row['outcome']}", *durations)
     return Fact(row["principal"], row["upstream"], from_epoch_milliseconds(row["instant"]), labels)
 
 

@@ -1,8 +1,8 @@
 """What the service keeps and measures for itself: usage counts, scheduling time, and when rows need the janitor."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.call import CallStatus
 from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, from_epoch_milliseconds, seconds
@@ -61,11 +61,24 @@ class SqlUsage(SqlRows, noun="usage"):
         (row,) = await self._sql.fetch_all("oldest_queued_call", scan=QUEUES_VISITED_MAX)
         return None if row["queued_since"] is None else column_to_instant(row["queued_since"])
 
+    async def count_queued(self) -> Mapping[str, int]:
+        return await self._count("queued_calls", "upstream", scan=QUEUES_VISITED_MAX, limit=TOTALS_COUNTED_MAX)
+
+    async def count_own_queued(self, principal: Principal, upstreams: Sequence[str]) -> Mapping[str, int]:
+        counts = await self._count(
+            "queued_calls_of_principal",
+            "upstream",
+            principal=principal,
+            upstreams=self._sql.array(upstreams),
+            limit=TOTALS_COUNTED_MAX,
+        )
+        return {upstream: count for upstream, count in counts.items() if count}
+
     async def first_lease_end(self) -> datetime | None:
         (row,) = await self._sql.fetch_all("first_lease_end")
         return None if row["lease_until"] is None else column_to_instant(row["lease_until"])
 
-    async def _count(self, statement: str, column: str, **parameters: int) -> Mapping[str, int]:
+    async def _count(self, statement: str, column: str, **parameters: Any) -> Mapping[str, int]:
         return {row[column]: row["count"] for row in await self._sql.fetch_all(statement, **parameters)}
 
 

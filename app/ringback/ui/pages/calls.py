@@ -20,6 +20,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.ui.call_filters import (
     FAILURES,
+    START_CHOICES,
     CallQuery,
     is_id_prefix,
     keep_refused_fields,
@@ -101,6 +102,7 @@ class CallPages(PageHandlers):
             links_upstreams=viewer.client_session_id is None,
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
+            starts=START_CHOICES,
             older=older,
             newest=newest,
         )

@@ -24,9 +24,10 @@ SELECT {call in calls} FROM calls WHERE principal = :principal AND idempotency_k
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
 -- Of rows of calls, with the name `scanned`.
--- fragment: of_upstream_tool_outcomes_and_attempts
+-- fragment: of_upstream_tool_start_outcomes_and_attempts
 AND (:upstream::text IS NULL OR upstream = :upstream)
 AND (:tool::text IS NULL OR tool = :tool)
+AND (:started::boolean IS NULL OR (dispatched_at IS NOT NULL) = :started)
 AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
 AND runs >= :min_runs
 AND (
@@ -38,12 +39,12 @@ AND (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -54,14 +55,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -73,7 +74,7 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND client_session_id <= :client_session_id
             AND (client_session_id, id) >= (:client_session_id, :first_id)
             AND (client_session_id, id) < (:client_session_id, coalesce(:before::text, '~'))
@@ -81,7 +82,7 @@ FROM (
     ) AS scanned
     WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -91,14 +92,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND correlation_id <= :correlation_id
             AND (correlation_id, id) >= (:correlation_id, :first_id)
             AND (correlation_id, id) < (:correlation_id, coalesce(:before::text, '~'))
         ORDER BY correlation_id DESC, id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -108,14 +109,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, outcome, upstream, tool, runs FROM calls
+        SELECT id, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND status <= :status AND status <> 'completed'
             AND (status, id) >= (:status, :first_id)
             AND (status, id) < (:status, coalesce(:before::text, '~'))
         ORDER BY status DESC, id DESC LIMIT :scan
     ) AS scanned
     WHERE TRUE
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -126,12 +127,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -141,14 +142,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -158,13 +159,13 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -175,12 +176,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND is_rerun AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -190,14 +191,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE is_rerun AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -219,11 +220,11 @@ WITH RECURSIVE retried (call_id, number) AS (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT calls.id, status, outcome, upstream, tool, runs
+        SELECT calls.id, status, outcome, upstream, tool, runs, dispatched_at
         FROM retried JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id
@@ -243,13 +244,13 @@ WITH RECURSIVE retried (call_id, number) AS (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs
+        SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at
         FROM retried JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN calls ON calls.id = found.id

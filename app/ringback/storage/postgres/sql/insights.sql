@@ -19,7 +19,7 @@ ORDER BY id LIMIT :limit;
 -- name: ends
 SELECT
     scanned.principal, scanned.seq, scanned.created_at AS instant,
-    calls.upstream, calls.outcome, calls.created_at
+    calls.upstream, calls.outcome, calls.dispatched_at
 FROM (
     SELECT principal, seq, created_at, name, call_id FROM events
     WHERE (created_at, principal, seq) > (:instant::bigint, :after_principal::text, :after_seq::bigint)

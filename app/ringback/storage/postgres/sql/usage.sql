@@ -66,6 +66,30 @@ SELECT min((
 )) AS queued_since
 FROM waiting WHERE principal IS NOT NULL;
 
+-- Steps along the queue from upstream to upstream, `scan` of them at most. Each count goes along the index, and ends at `limit`.
+-- name: queued_calls
+WITH RECURSIVE upstreams (upstream, number) AS (
+    SELECT min(upstream), 1 FROM calls WHERE phase = 'queued'
+    UNION ALL
+    SELECT (SELECT min(upstream) FROM calls WHERE phase = 'queued' AND upstream > upstreams.upstream), number + 1
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL AND number < :scan
+)
+SELECT upstream, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstream = upstreams.upstream LIMIT :limit
+    ) AS counted
+) AS count
+FROM upstreams WHERE upstream IS NOT NULL;
+
+-- name: queued_calls_of_principal
+SELECT wanted.name AS upstream, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM calls
+        WHERE phase = 'queued' AND calls.upstream = wanted.name AND calls.principal = :principal LIMIT :limit
+    ) AS counted
+) AS count
+FROM unnest(:upstreams::text[]) AS wanted (name);
+
 -- name: count_subscriptions
 SELECT coalesce(sum(live), 0)::bigint AS count FROM subscription_counts;
 

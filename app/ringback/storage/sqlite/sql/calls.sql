@@ -22,9 +22,10 @@ SELECT {call in calls} FROM calls WHERE principal = :principal AND idempotency_k
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
 -- Of rows of calls, with the name `scanned`.
--- fragment: of_upstream_tool_outcomes_and_attempts
+-- fragment: of_upstream_tool_start_outcomes_and_attempts
 AND (:upstream IS NULL OR upstream = :upstream)
 AND (:tool IS NULL OR tool = :tool)
+AND (:started IS NULL OR (dispatched_at IS NOT NULL) = :started)
 AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
 AND runs >= :min_runs
 AND (
@@ -36,12 +37,12 @@ AND (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -52,14 +53,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -69,13 +70,13 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -85,12 +86,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -100,12 +101,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, outcome, upstream, tool, runs FROM calls
+        SELECT id, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE TRUE
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -116,12 +117,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -131,14 +132,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -148,13 +149,13 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -165,12 +166,12 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE principal = :principal AND is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -180,14 +181,14 @@ ORDER BY calls.id DESC;
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at FROM calls
         WHERE is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -209,11 +210,11 @@ WITH RECURSIVE retried (call_id, number) AS (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT calls.id, status, outcome, upstream, tool, runs
+        SELECT calls.id, status, outcome, upstream, tool, runs, dispatched_at
         FROM retried CROSS JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id
@@ -233,13 +234,13 @@ WITH RECURSIVE retried (call_id, number) AS (
 SELECT {call in calls}
 FROM (
     SELECT id FROM (
-        SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs
+        SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs, dispatched_at
         FROM retried CROSS JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        -- include: of_upstream_tool_outcomes_and_attempts
+        -- include: of_upstream_tool_start_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN calls ON calls.id = found.id

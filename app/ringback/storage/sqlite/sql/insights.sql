@@ -19,7 +19,7 @@ ORDER BY id LIMIT :limit;
 -- name: ends
 SELECT
     scanned.principal, scanned.seq, scanned.created_at AS instant,
-    calls.upstream, calls.outcome, calls.created_at
+    calls.upstream, calls.outcome, calls.dispatched_at
 FROM (
     SELECT principal, seq, created_at, name, call_id FROM events INDEXED BY events_created
     WHERE created_at >= :instant AND (created_at > :instant OR (principal, seq) > (:after_principal, :after_seq))
