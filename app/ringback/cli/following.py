@@ -117,20 +117,15 @@ async def follow_call(client: RingbackClient, call: Call, *, ends_at: float = in
 
 async def _describe_wait(client: RingbackClient, call: Call) -> str:
     """What the call does now. Only for a call that has not run, one more request reads whether its upstream is paused."""
-    if not _may_wait_for_upstream(call):
-        is_scheduled = call.status == "working" and call.dispatched_at is None
-        return f"{call.id} is scheduled." if is_scheduled else f"{call.id} is running."
+    if call.waits_for is None:
+        return f"{call.id} is running."
+    if call.waits_for == "not_before":
+        return f"{call.id} is scheduled."
     if not await _has_paused_upstream(client, call):
         return f"{call.id} has not started: it waits for its turn or for its upstream."
     from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
 
     return f"{call.id}: {describe_pause(call.upstream)}"
-
-
-def _may_wait_for_upstream(call: Call) -> bool:
-    if call.status != "working" or call.dispatched_at is not None:
-        return False
-    return call.not_before is None or (call.updated_at is not None and call.not_before <= call.updated_at)
 
 
 async def _has_paused_upstream(client: RingbackClient, call: Call) -> bool:

@@ -75,9 +75,9 @@ class CallView(ResponseBody):
     status: CallStatus
     waits_for: WaitCause | None = Field(
         description="Why the call does not run now. `not_before`: it starts later. `queue`: it waits for its turn at the "
-        "upstream, which runs `max_concurrent` calls at once, of one principal three quarters at most; or the upstream is "
-        "paused or away (its `intake` and `state` in GET /v1/upstreams). `upstream`: its turn has come, and it is not sent "
-        "yet, for lack of a connection or after HTTP 429. Null for a call that runs, waits for answers or has ended."
+        "upstream, which runs `max_concurrent` calls at once, of one of several principals three quarters at most; or the "
+        "upstream is paused or away (its `intake` and `state` in GET /v1/upstreams). `upstream`: its turn has come, and it is "
+        "not sent yet, for lack of a connection or after HTTP 429. Null for a call that runs, waits for answers or has ended."
     )
     outcome: CallOutcome | None = Field(description="Why the call ended. `unknown` means that the tool may have run.")
     progress: ProgressView | None

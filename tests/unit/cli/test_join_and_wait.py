@@ -289,7 +289,7 @@ def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRou
 def test_a_join_says_that_an_operator_has_paused_the_upstream(
     run: Run, service: respx.MockRouter, intake: str, sentence: str
 ) -> None:
-    service.get(PATH).side_effect = [call(WORKING, dispatched_at=None), call(FINISHED)]
+    service.get(PATH).side_effect = [call(WORKING, dispatched_at=None, waits_for="queue"), call(FINISHED)]
     service.get("/v1/upstreams").respond(json={"upstreams": [{**examples.UPSTREAM, "intake": intake}]})
     service.get(f"{PATH}/result").respond(json=RESULT)
 
@@ -297,3 +297,15 @@ def test_a_join_says_that_an_operator_has_paused_the_upstream(
 
     assert (ran.exit_code, ran.stdout) == (0, "done\n")
     assert ran.stderr.splitlines()[0] == f"{sentence} It continues if you interrupt this command."
+
+
+@pytest.mark.parametrize(("waits_for", "says"), [("not_before", "is scheduled."), (None, "is running.")])
+def test_a_join_says_whether_the_call_runs(
+    run: Run, service: respx.MockRouter, waits_for: str | None, says: str
+) -> None:
+    service.get(PATH).side_effect = [call(WORKING, waits_for=waits_for), call(FINISHED)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    assert (
+        run("join", CALL_ID).stderr.splitlines()[0] == f"{CALL_ID} {says} It continues if you interrupt this command."
+    )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from ringback.domain.call import Call, Progress
+from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion, unknown_completion
 from ringback.domain.upstreams import UpstreamInfo
-from ringback.mcp_server.call_text import describe_call, get_pending_step, render_pending_text
+from ringback.mcp_server.call_text import describe_call, get_next_step, get_pending_step, render_pending_text
 from ringback.mcp_server.tool_call_responder import build_call_result
 from tests.support.builders import make_call
 from tests.support.clock import START
@@ -115,3 +115,15 @@ def test_an_error_of_the_upstream_is_passed_on_unchanged() -> None:
         build_call_result(call, None)
 
     assert raised.value.error.model_dump(exclude_none=True) == theirs
+
+
+@pytest.mark.parametrize(
+    ("phase", "says"),
+    [
+        (CallPhase.SCHEDULED, "has not started: it starts at its time"),
+        (CallPhase.QUEUED, "has not started: it waits in the queue"),
+        (CallPhase.RUNNING, "continues in the background"),
+    ],
+)
+def test_the_next_step_says_whether_the_call_has_started(phase: CallPhase, says: str) -> None:
+    assert f"The call {says}" in get_next_step(make_call(phase=phase), poll_limit_reached=False)
