@@ -24,6 +24,7 @@ from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     LoginRequired,
+    RequestFailed,
     RequestNotSent,
     ResponseLost,
     ScopeRefused,
@@ -244,15 +245,18 @@ class UpstreamSession:
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
-            failure = to_request_error(error.error)
-            if method != PING_METHOD and (isinstance(failure, SessionNotFound) or self._is_doubted()):
-                self.close_to_new_requests()  # the upstream answers no request of this session any more
-            if self._end_reason and type(failure) is ResponseLost:
-                raise ResponseLost(self._end_reason) from None
-            raise failure from None
+            raise self._handle_failure(method, to_request_error(error.error)) from None
         finally:
             del self._unanswered[scope]
             self._idle.set()
+
+    def _handle_failure(self, method: str, failure: RequestFailed) -> RequestFailed:
+        """The error to raise. The caller has no variable for it: error and frame would refer to each other, with the call."""
+        if method != PING_METHOD and (isinstance(failure, SessionNotFound) or self._is_doubted()):
+            self.close_to_new_requests()  # the upstream answers no request of this session any more
+        if self._end_reason and type(failure) is ResponseLost:
+            return ResponseLost(self._end_reason)
+        return failure
 
     def _is_doubted(self) -> bool:
         """A tool whose errors have this status must not end the session of all calls again and again."""

@@ -62,3 +62,19 @@ async def test_calls_of_a_legacy_session_leave_nothing_to_the_garbage_collector(
         await legacy.request("tools/call", COUNT)
 
     assert max((count_kept() - before).values(), default=0) <= KEPT_MAX
+
+
+@pytest.mark.usefixtures("without_garbage_collector")
+async def test_calls_that_their_upstream_refuses_leave_nothing_to_the_garbage_collector(gate: GatewayHarness) -> None:
+    await start_refused(gate)
+    before = count_kept()
+    for _ in range(CALLS):
+        await start_refused(gate)
+
+    assert max((count_kept() - before).values(), default=0) <= KEPT_MAX
+
+
+async def start_refused(gate: GatewayHarness) -> None:
+    body: Json = {"upstream": "plain", "tool": "refuse", "arguments": {}, "wait_seconds": 30}
+    response = await gate.request_rest("POST", "/v1/calls", json=body)
+    assert response.json()["call"]["outcome"] == "upstream_error", response.text

@@ -57,6 +57,8 @@ class ReceiverConnection(asyncio.Protocol):
         self._poll.register(connected, select.POLLIN)
         self._reader = ResponseReader()
         self._exchange_done = self._new_exchange_future()
+        self._failure: Exception | None = None
+        """Why the exchange has ended without a response, until `send_request` raises it."""
         self._is_reused = False
         self._is_idle = False
         self._is_late = False
@@ -80,7 +82,7 @@ class ReceiverConnection(asyncio.Protocol):
             self._transport.write(request)
         timer = asyncio.get_running_loop().call_at(until, self._time_out)
         try:
-            error = await self._exchange_done
+            await self._exchange_done
             if self._reader.status_code in _SUCCESS_STATUS_CODES and self._has_unsent_bytes():
                 await self._finish_writing(until)
         except BaseException:
@@ -88,9 +90,12 @@ class ReceiverConnection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
-        if error is not None:
+        if self._failure is not None:
             self.abort()
-            raise error
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # it refers to this connection and the request by its traceback
         self._is_idle = self._reader.is_cleanly_framed and not has_early_bytes and not self._has_unsent_bytes()
         reader = self._reader
         return ReceiverResponse(
@@ -147,7 +152,7 @@ class ReceiverConnection(asyncio.Protocol):
 
     # -- the end of an exchange --
 
-    def _new_exchange_future(self) -> "asyncio.Future[Exception | None]":
+    def _new_exchange_future(self) -> "asyncio.Future[None]":
         """Created before the request is written: a receiver may respond before it has read the request."""
         return asyncio.get_running_loop().create_future()
 
@@ -166,7 +171,8 @@ class ReceiverConnection(asyncio.Protocol):
             error = None
         elif self._is_reused and not self._reader.received_bytes and not self._is_late:
             error = StaleConnection(str(error))
-        self._exchange_done.set_result(error)
+        self._failure = error
+        self._exchange_done.set_result(None)
 
     def _has_unsent_bytes(self) -> bool:
         """Whether the response came before the request was written, or the connection is closing."""

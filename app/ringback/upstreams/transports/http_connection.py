@@ -149,6 +149,7 @@ class UpstreamHttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        del self._parser  # it refers to this connection, whose unread body would stay until the garbage collector runs
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         if self._reads_until_close and exc is None and self._error is None:
@@ -239,31 +240,33 @@ class UpstreamHttpConnection(asyncio.Protocol):
             self._data_arrived.set_result(None)
 
     def _check_error(self) -> None:
+        """Raise a copy: a raised error refers to this connection by its traceback."""
         if self._error is not None:
-            raise self._error
+            raise type(self._error)(str(self._error))
 
     async def _wait_until_written(self, seconds: float | None) -> None:
         """Wait until the upstream has read enough of the request or has responded. Only a pause without progress times out."""
         while (writable := self._writable) is not None and not writable.done():
             pending_before = self._transport.get_write_buffer_size()
             try:
-                await self._wait_with_timeout(writable, seconds, httpx2.WriteTimeout("the request is not taken"))
+                await _wait_with_timeout(writable, seconds, httpx2.WriteTimeout, "the request is not taken")
             except httpx2.WriteTimeout:
                 if self._transport.get_write_buffer_size() >= pending_before:
                     raise
 
     async def _wait_for_data(self, seconds: float | None) -> None:
         self._data_arrived = self._loop.create_future()
-        await self._wait_with_timeout(self._data_arrived, seconds, httpx2.ReadTimeout("the upstream is silent"))
+        await _wait_with_timeout(self._data_arrived, seconds, httpx2.ReadTimeout, "the upstream is silent")
 
-    async def _wait_with_timeout(
-        self, future: asyncio.Future[None], seconds: float | None, error: httpx2.TimeoutException
-    ) -> None:
-        if seconds is None:
-            await future
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.shield(future)  # the future may be awaited again
-        except TimeoutError:
-            raise error from None
+
+async def _wait_with_timeout(
+    future: asyncio.Future[None], seconds: float | None, error_type: type[httpx2.TimeoutException], text: str
+) -> None:
+    if seconds is None:
+        await future
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.shield(future)  # the future may be awaited again
+    except TimeoutError:
+        raise error_type(text) from None
