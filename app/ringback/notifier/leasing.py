@@ -21,6 +21,7 @@ from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
 from ringback.notifier.follow_ups import FollowUp, FollowUps
+from ringback.notifier.handoff_leases import HandoffLeases
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.permits import Permit, ReceiverKey
 from ringback.notifier.unsendable_deliveries import UnsendableDeliveries
@@ -116,6 +117,7 @@ class DeliveryLeasing:
         self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._order_key_cursors: dict[WebhookId, str] = {}
+        self._handoff_leases = HandoffLeases(ids=ids, unused=self.unused, owner=owner, lease_seconds=lease_seconds)
 
     async def lease_due(self) -> LeasedBatch:
         """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
@@ -137,14 +139,7 @@ class DeliveryLeasing:
 
     def grant_lease(self, tx: Transaction, hand_off: Callable[[Delivery], None]) -> DeliveryLease:
         """The lease of a delivery that is being inserted."""
-        ids: list[DeliveryId] = []
-
-        def hand_off_and_note(delivery: Delivery) -> None:
-            ids.append(delivery.id)
-            hand_off(delivery)
-
-        until = tx.now() + seconds(self._lease_seconds)
-        return DeliveryLease(self._owner, self._new_token(tx, ids), until, hand_off_and_note)
+        return self._handoff_leases.grant_lease(tx, hand_off)
 
     def stop_watching(self) -> None:
         """End the subscriptions to owners' requests. Webhooks that wait then are queried again at their time."""
