@@ -134,7 +134,7 @@ class AttemptRecorder:
             schedule=webhook.retry_schedule,
             now=now,
             confirmed_now=tx.confirmed_now(),
-            random_fraction=self._random_fraction(),
+            random_fraction=0.0 if result.category is AttemptCategory.DELIVERED else self._random_fraction(),
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
