@@ -14,6 +14,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.record_inits import quick_init
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
@@ -38,6 +39,7 @@ PLACES_MAX: Final = 10_000
 is dropped, and its webhook begins again at its first session."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedDelivery:
     """A delivery to send before its lease expires, and its webhook as it was at the time of the lease."""
