@@ -87,7 +87,6 @@ def test_randomness_is_drawn_for_several_ids_at_once() -> None:
     assert drawn == [16 * 64] * 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_process_makes_ids_of_its_own() -> None:
     ids = IdGenerator(FakeClock(START))
     ids.new_call_id()
