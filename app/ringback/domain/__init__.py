@@ -5,7 +5,7 @@ that several surfaces need is written here once and tested by properties.
 
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
     json_size                                          how much a JSON text contains, before it is decoded
-    record_copies                                      copies of records with many fields
+    record_copies  record_inits                        quick copies and constructors of records with many fields
     clock_confirmation                                 a start at which the clock is far ahead of the last process
     call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
     call_histories  call_resumes                       what happened to a call, when its client came back for it

@@ -28,6 +28,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 from ringback.domain.record_copies import make_copier
+from ringback.domain.record_inits import quick_init
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id. Every callback repeats both, so they stay small."""
@@ -164,6 +165,7 @@ class InputRequest:
     params: Mapping[str, Any] = field(repr=False)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     id: CallId

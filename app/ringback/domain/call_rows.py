@@ -12,6 +12,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.domain.record_inits import quick_init
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class CallChange(StrEnum):
     """Status, phase, outcome, result, handle, progress and expiry. The lease and input requests end with the call."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCall:
     """The end of a call, and what its row must be for the end to be written."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from ringback.domain.clock_confirmation import AHEAD_SECONDS_MAX, CONFIRMATION_SECONDS, ClockConfirmation
@@ -221,14 +222,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+@lru_cache(maxsize=256)
 def seconds(value: float) -> timedelta:
-    """A duration that keeps instants in whole milliseconds."""
+    """A duration that keeps instants in whole milliseconds. Most are settings and constants, and a delivery uses five."""
     return timedelta(milliseconds=round(value * 1000))
 
 
+@lru_cache(maxsize=64)
 def format_iso(instant: datetime) -> str:
     """RFC 3339 in UTC with milliseconds and `Z`, as in every body: 2026-11-20T17:00:00.000Z."""
-    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    return f"{utc.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
 
 
 def epoch_milliseconds(instant: datetime) -> int:

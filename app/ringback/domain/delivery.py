@@ -19,6 +19,7 @@ from ringback.domain.attempt_category import AttemptCategory, category_advice
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
+from ringback.domain.record_inits import quick_init
 from ringback.domain.retry import (
     BREAKER_PAUSE_SECONDS_MAX,
     DAY,
@@ -83,6 +84,7 @@ DETAIL_LENGTH_MAX: Final = 300
 """Characters of an attempt's detail: an ordinary URL and a sentence."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     id: DeliveryId
@@ -156,6 +158,7 @@ def next_generation(
     )
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     id: AttemptId
@@ -176,6 +179,7 @@ class Attempt:
         return category_advice(self.category)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
     """The result of one POST: the receiver's status code, or the category of the failure."""
@@ -195,6 +199,7 @@ class AttemptResult:
         return ", ".join(part for part in (status, self.detail) if part is not None) or None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDecision:
     """The state of a delivery after an attempt."""
@@ -203,6 +208,7 @@ class RetryDecision:
     due_at: datetime | None = None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryUpdate:
     """The values that are written when a delivery's lease ends."""

@@ -17,6 +17,7 @@ from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.login_waits import find_login_url
 from ringback.domain.principal import Principal
+from ringback.domain.record_inits import quick_init
 
 
 class EventName(StrEnum):
@@ -41,6 +42,7 @@ def event_name(text: str) -> str:
 _OWN_NAMES: Final[Mapping[str, EventName]] = {str(name): name for name in EventName}
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     id: EventId

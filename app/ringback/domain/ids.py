@@ -1,7 +1,8 @@
 """Identifiers that say what they name: a prefix and a ULID, `call_01JD…`.
 
-The ULID's 48 time bits keep ids in the order of their making, roughly; its 80 random bits are drawn anew each time and never
-counted upwards, because a call id is also a task id and must not be guessable (SEP-2663, security considerations).
+The ULID's 48 time bits keep ids in the order of their making, roughly; its 80 random bits are random for each id and never
+counted upwards, because a call id is also a task id and must not be guessable (SEP-2663, security considerations). They are
+drawn for several ids at once: a delivery makes three ids, and each request to the kernel takes longer than all else of an id.
 """
 
 import os
@@ -9,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NewType
+from weakref import WeakSet
 
 from ringback.domain.clock import Clock, epoch_milliseconds
 
@@ -28,6 +30,7 @@ _CROCKFORD_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKF
 _DIGIT_BY_BYTE = bytes(ord(_CROCKFORD[byte % 32]) for byte in range(256))
 _RANDOM_BYTES = 16
 """One for each random digit, of which five bits are used: so all are translated at once."""
+_IDS_DRAWN_AT_ONCE: Final = 64
 _ULID_LENGTH = 26
 _ULID_TIME_DIGITS: Final = 10
 _SUBSCRIPTION_ID: Final = re.compile(r"sub_[0-9a-f]{32}")
@@ -42,6 +45,10 @@ class IdGenerator:
         self._random_bytes = random_bytes
         self._last_instant: datetime | None = None
         self._last_time_digits = ""
+        self._drawn_digits = ""
+        """For the next ids."""
+        self._digits_used = 0
+        _GENERATORS.add(self)
 
     def new_call_id(self) -> CallId:
         return CallId(self._new_id("call"))
@@ -85,7 +92,28 @@ class IdGenerator:
         instant = self._clock.now()
         if instant is not self._last_instant:  # a busy process makes several ids in one millisecond
             self._last_instant, self._last_time_digits = instant, _time_digits(epoch_milliseconds(instant))
-        return f"{prefix}_{self._last_time_digits}{_random_digits(self._random_bytes(_RANDOM_BYTES))}"
+        start = self._digits_used
+        if start >= len(self._drawn_digits):
+            self._drawn_digits = _random_digits(self._random_bytes(_RANDOM_BYTES * _IDS_DRAWN_AT_ONCE))
+            start = 0
+        end = self._digits_used = start + _RANDOM_BYTES
+        return f"{prefix}_{self._last_time_digits}{self._drawn_digits[start:end]}"
+
+    def forget_drawn_digits(self) -> None:
+        """The next id draws new ones."""
+        self._drawn_digits = ""
+
+
+_GENERATORS: Final[WeakSet[IdGenerator]] = WeakSet()
+
+
+def _forget_drawn_digits() -> None:
+    for generator in _GENERATORS:
+        generator.forget_drawn_digits()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_drawn_digits)  # otherwise the two processes would make equal ids
 
 
 def ulid(milliseconds: int, randomness: bytes) -> str:

@@ -20,6 +20,7 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.failure_rate import NO_FAILURES, FailureRate
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
+from ringback.domain.record_inits import quick_init
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
 
 
@@ -158,6 +159,7 @@ class WebhookSpec:
 _SETTINGS: Final = tuple(each.name for each in fields(WebhookSpec))
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(WebhookSpec):
     id: WebhookId

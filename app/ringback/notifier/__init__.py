@@ -37,6 +37,7 @@ Where each rule is:
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
     how a backlog follows an outage           backlog_limiter, with origin_rates
     what an attempt in flight holds           permits
+    which lease a new delivery is given       handoff_leases
     which breakers this process knows         known_breakers
     which events a webhook gets               domain.webhook.matches_event
     which webhooks get them a moment later    deferred_receivers

@@ -39,6 +39,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
+from ringback.domain.record_inits import quick_init
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
@@ -62,6 +63,7 @@ WARNINGS_AT_ONCE_MAX: Final = 4
 origin reach a level at once. The others are warned at their next attempt."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedAttempt:
     """An attempt and its result."""
@@ -134,7 +136,7 @@ class AttemptRecorder:
             schedule=webhook.retry_schedule,
             now=now,
             confirmed_now=tx.confirmed_now(),
-            random_fraction=self._random_fraction(),
+            random_fraction=0.0 if result.category is AttemptCategory.DELIVERED else self._random_fraction(),
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)

@@ -10,8 +10,10 @@ from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import EndedCall
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.domain.record_inits import quick_init
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
     """The end of a call, and the call's row as the same transaction has read it."""
@@ -22,6 +24,7 @@ class CompletionRequest:
     """The end is written only under this lease; None for a call without a lease."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedCompletion:
     """The end of a call that a runner holds. It has values only: the recorder reads the row in its own transaction."""

@@ -106,18 +106,18 @@ class ConcurrencyLimiter:
 
     def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
         """How many more attempts the webhook may have in flight."""
-        permits = self._permits_of_receiver(ReceiverKey(webhook.principal, origin))
-        if permits <= 0 or not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
+        key = ReceiverKey(webhook.principal, origin)
+        permits = self._permits_of_receiver(key)
+        if permits <= 0 or not accepts_attempts(webhook) or self._is_paused(webhook, key, now):
             return 0
         if not is_healthy(webhook):
             permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
         if self._origin_breakers:
-            permits = min(permits, self._probe_permits(ReceiverKey(webhook.principal, origin)))
+            permits = min(permits, self._probe_permits(key))
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             permits = min(permits, bucket.available_permits(now.timestamp()))
         if not self.backlogs.is_idle:
             is_shared = not self.backlogs.limits_each_principal(origin)
-            key = ReceiverKey(webhook.principal, origin)
             in_flight = self._in_flight_by_origin[origin] if is_shared else self._in_flight_by_receiver[key]
             permits = self.backlogs.limit_permits(origin, permits, in_flight, now=now)
             in_flight = self._in_flight_by_webhook[webhook.id]
@@ -158,7 +158,7 @@ class ConcurrencyLimiter:
     def count_body(self, permit: Permit, body: bytes) -> Permit:
         """The permit with the body of its attempt, which counts until this permit is released."""
         _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, len(body))
-        return permit._replace(body_bytes=len(body))
+        return Permit(permit.webhook_id, permit.receiver_key, len(body))
 
     def discount_body(self, permit: Permit) -> None:
         """The delivery was not inserted. Its permit is cancelled as one without a body."""
@@ -236,7 +236,9 @@ class ConcurrencyLimiter:
         return self._origin_breakers.get(key).paused_until is not None
 
     def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
-        key = ReceiverKey(webhook.principal, origin)
+        return self._is_paused(webhook, ReceiverKey(webhook.principal, origin), now)
+
+    def _is_paused(self, webhook: Webhook, key: ReceiverKey, now: datetime) -> bool:
         return webhook.breaker.state(now) is CircuitState.OPEN or self._is_receiver_paused(key, now)
 
     def _is_receiver_paused(self, key: ReceiverKey, now: datetime) -> bool:
@@ -307,10 +309,12 @@ class ConcurrencyLimiter:
         _add_to_counter(self._in_flight_by_webhook, permit.webhook_id, change)
         _add_to_counter(self._in_flight_by_receiver, permit.receiver_key, change)
         _add_to_counter(self._in_flight_by_origin, permit.receiver_key.origin, change)
-        _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, change * permit.body_bytes)
+        if permit.body_bytes:
+            _add_to_counter(self._body_bytes_by_principal, permit.receiver_key.principal, change * permit.body_bytes)
 
 
 def _add_to_counter(counter: Counter[Key], key: Key, change: int) -> None:
-    counter[key] += change
-    if not counter[key]:
-        del counter[key]
+    if count := counter.get(key, 0) + change:  # `counter[key]` calls a function of Python for a missing key
+        counter[key] = count
+    else:
+        counter.pop(key, None)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
@@ -230,7 +231,8 @@ class FanOut:
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
         await new.load_lowest_open_seq(tx, webhook)
-        delivery = await self._build_delivery(tx, context, webhook, None, new)
+        due_at = delivery_due_at(webhook, event, context.call, now=tx.now())
+        delivery = await self._build_delivery(tx, context, webhook, due_at, None, new)
         if earlier is not None:
             delivery = replace(delivery, generation=earlier.generation + 1)
         new.add(delivery)
@@ -241,8 +243,9 @@ class FanOut:
     ) -> None:
         for webhook in matching:
             if not webhook.holds_deliveries() or await self._can_hold(tx, context.event, webhook, new):
-                lease = self._acquire_handoff_lease(tx, context, webhook)
-                new.add(await self._build_delivery(tx, context, webhook, lease, new))
+                due_at = delivery_due_at(webhook, context.event, context.call, now=tx.now())
+                lease = self._acquire_handoff_lease(tx, webhook, due_at)
+                new.add(await self._build_delivery(tx, context, webhook, due_at, lease, new))
                 if new.is_full():
                     await new.write(tx)
                 if len(new.deliveries) % DELIVERIES_AT_ONCE == 0:
@@ -260,15 +263,19 @@ class FanOut:
             await tx.webhooks.update(health.webhook_after_loss(latest, event.seq), WebhookPart.MISSED)
         return False
 
-    def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> DeliveryLease | None:
-        is_deferred = (
-            webhook.holds_deliveries() or delivery_due_at(webhook, context.event, context.call, now=tx.now()) > tx.now()
-        )
+    def _acquire_handoff_lease(self, tx: Transaction, webhook: Webhook, due_at: datetime) -> DeliveryLease | None:
+        is_deferred = webhook.holds_deliveries() or due_at > tx.now()
         grant_lease = self._delivery_handoff.consumer
         return None if is_deferred or grant_lease is None else grant_lease(tx, webhook)
 
     async def _build_delivery(
-        self, tx: Transaction, context: EventContext, webhook: Webhook, lease: DeliveryLease | None, new: _NewDeliveries
+        self,
+        tx: Transaction,
+        context: EventContext,
+        webhook: Webhook,
+        due_at: datetime,
+        lease: DeliveryLease | None,
+        new: _NewDeliveries,
     ) -> Delivery:
         event, call, now = context.event, context.call, tx.now()
         watermark = await new.watermark(tx, webhook, event)
@@ -283,7 +290,7 @@ class FanOut:
                 event, webhook, call=call, watermark=watermark, result=await _result_to_inline(tx, context, webhook)
             ),
             now=now,
-            due_at=delivery_due_at(webhook, event, call, now=now),
+            due_at=due_at,
             order_key=(event.client_session_id or event.call_id) if webhook.ordered else None,
             lease=lease,
             traceparent=None if call is None else call.traceparent,

@@ -14,6 +14,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.record_inits import quick_init
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
@@ -21,6 +22,7 @@ from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
 from ringback.notifier.follow_ups import FollowUp, FollowUps
+from ringback.notifier.handoff_leases import HandoffLeases
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.permits import Permit, ReceiverKey
 from ringback.notifier.unsendable_deliveries import UnsendableDeliveries
@@ -37,6 +39,7 @@ PLACES_MAX: Final = 10_000
 is dropped, and its webhook begins again at its first session."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedDelivery:
     """A delivery to send before its lease expires, and its webhook as it was at the time of the lease."""
@@ -116,6 +119,7 @@ class DeliveryLeasing:
         self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
         self._order_key_cursors: dict[WebhookId, str] = {}
+        self._handoff_leases = HandoffLeases(ids=ids, unused=self.unused, owner=owner, lease_seconds=lease_seconds)
 
     async def lease_due(self) -> LeasedBatch:
         """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
@@ -137,14 +141,7 @@ class DeliveryLeasing:
 
     def grant_lease(self, tx: Transaction, hand_off: Callable[[Delivery], None]) -> DeliveryLease:
         """The lease of a delivery that is being inserted."""
-        ids: list[DeliveryId] = []
-
-        def hand_off_and_note(delivery: Delivery) -> None:
-            ids.append(delivery.id)
-            hand_off(delivery)
-
-        until = tx.now() + seconds(self._lease_seconds)
-        return DeliveryLease(self._owner, self._new_token(tx, ids), until, hand_off_and_note)
+        return self._handoff_leases.grant_lease(tx, hand_off)
 
     def stop_watching(self) -> None:
         """End the subscriptions to owners' requests. Webhooks that wait then are queried again at their time."""

@@ -45,9 +45,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         instant = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[_TIME_OF_DAY]
-        facts = "".join(
-            f" {name}={_format_value(value)}" for name, value in _extra_fields(record).items() if value is not None
-        )
+        fields = _extra_fields(record).items()
+        facts = "".join([f" {name}={_format_value(value)}" for name, value in fields if value is not None])
         line = f"{instant} {record.levelname:<7} {_escape(record.getMessage())}{facts}"
         return f"{line}\n{_indent(self.formatException(record.exc_info))}" if record.exc_info else line
 
@@ -104,6 +103,8 @@ def call_facts(call: Call) -> dict[str, object]:
 def _format_value(value: Any) -> str:
     """The value on one line. Clients and upstreams choose some values, so what could be read as another fact is quoted."""
     text = str(value)
+    if text.isascii() and text.isidentifier():  # as most are: ids, names of upstreams and tools
+        return text
     if not text.isprintable():
         return repr(text)
     return json.dumps(text, ensure_ascii=False) if _AMBIGUOUS.search(text) else text

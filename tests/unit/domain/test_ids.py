@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 
 import pytest
@@ -70,6 +71,33 @@ def test_ids_of_one_millisecond_are_drawn_and_never_counted() -> None:
     ids = IdGenerator(FakeClock(START), random_bytes=lambda _: next(drawn))
     tails = [decoded(ids.new_call_id().removeprefix("call_")) % 2**80 for _ in range(3)]
     assert tails == [five_bits_of_each(bytes([n] * 16)) for n in (9, 1, 5)]
+
+
+def test_randomness_is_drawn_for_several_ids_at_once() -> None:
+    """Each request to the kernel takes longer than all else of an id."""
+    drawn: list[int] = []
+
+    def draw(size: int) -> bytes:
+        drawn.append(size)
+        return os.urandom(size)
+
+    ids = IdGenerator(FakeClock(START), random_bytes=draw)
+    made = {ids.new_delivery_id() for _ in range(65)}
+    assert len(made) == 65
+    assert drawn == [16 * 64] * 2
+
+
+def test_a_forked_process_makes_ids_of_its_own() -> None:
+    ids = IdGenerator(FakeClock(START))
+    ids.new_call_id()
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, ids.new_call_id().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 100).decode() != ids.new_call_id()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_secrets_have_the_requested_length() -> None:

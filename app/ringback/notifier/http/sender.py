@@ -135,10 +135,14 @@ class BaseSender(ABC):
 
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The final headers; raises ValueError for a header that contains anything but printable ASCII."""
-    for name, value in headers.items():
-        if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
-            raise ValueError(f"The header {name!r} contains characters other than printable ASCII.")
+    if not _is_printable_ascii("".join([*headers, *headers.values()])):
+        (name, *_) = (each for each, value in headers.items() if not _is_printable_ascii(each + value))
+        raise ValueError(f"The header {name!r} contains characters other than printable ASCII.")
     return {**headers, **ADDED_HEADERS}
+
+
+def _is_printable_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 async def read_body_prefix(

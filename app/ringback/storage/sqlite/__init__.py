@@ -27,6 +27,7 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     transaction      what a unit of work sees: the row classes of `storage.rows`
     unit_of_work     runs a unit
     statements       statements by name
+    inserts          which inserts run as statements of several rows
     database         connections, errors
     migrator         numbered migrations, applied at the start
     file_lock        one serving process for one file, and its count of commits

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from ringback.storage.codec import RowCodec
 from ringback.storage.queries import load_statements, parameters
 from ringback.storage.rows.columns import RECORDS, json_to_column
+from ringback.storage.sqlite.inserts import ROWS_IN_STATEMENT, parse_triggering_insert
 
 T = TypeVar("T")
 
@@ -46,7 +47,13 @@ class SqliteStatements:
         return self._connection.execute(self._statements[name], parameters).rowcount
 
     async def execute_many(self, name: str, /, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._connection.executemany(self._statements[name], rows)
+        left, statement = list(rows), self._statements[name]
+        if (inserting := parse_triggering_insert(statement)) is not None:
+            for count in ROWS_IN_STATEMENT:
+                while len(left) >= count:
+                    taken, left = left[:count], left[count:]
+                    self._connection.execute(inserting.statement_of(count), inserting.list_values(taken))
+        self._connection.executemany(statement, left)
 
     def without_locks(self) -> Self:
         return self  # the only writer has locked every row
