@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from ringback.upstreams.transports.http_connection import BUFFERED_BYTES_MAX, UpstreamHttpConnection
+from tests.support.engine import wait_until
 from tests.support.raw_http_server import OK, RawServer, client, read_request, serving_raw
 
 REQUESTS = 8
@@ -35,6 +36,10 @@ async def count_connections() -> int:
     for _ in range(20):
         await asyncio.sleep(0)
     return sum(isinstance(each, UpstreamHttpConnection) for each in gc.get_objects())
+
+
+async def has_no_connection() -> bool:
+    return await count_connections() == 0
 
 
 @asynccontextmanager
@@ -81,6 +86,4 @@ async def test_a_connection_that_the_upstream_closes_after_its_response() -> Non
     async with serving(server, OK, close=True) as http:
         for _ in range(REQUESTS):
             assert (await http.post(server.url)).text == "ok"
-            await asyncio.sleep(0.01)
-        await http.aclose()
-        assert await count_connections() == 0
+            await wait_until(has_no_connection)

@@ -15,7 +15,7 @@ ROWS_IN_STATEMENT: Final = (32, 8)
 """Each number is a statement of its own, which the connection compiles once. Fewer rows are inserted one by one."""
 TABLES_WITH_INSERT_TRIGGERS: Final = frozenset({"bodies", "events"})
 
-_INSERT: Final = re.compile(r"INSERT INTO (?P<table>\w+) \([^()]*\)\s+VALUES \((?P<values>[^()]*)\)")
+_INSERT: Final = re.compile(r"INSERT INTO (?P<table>\w+) \([^()]*\)\s+VALUES \((?P<values>[^()]*)\)\s*;?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class MultiRowInsert:
 @cache
 def parse_triggering_insert(statement: str) -> MultiRowInsert | None:
     """None for any statement but a plain INSERT into one of these tables."""
-    found = _INSERT.match(statement)
+    found = _INSERT.fullmatch(statement)
     if found is None or found["table"] not in TABLES_WITH_INSERT_TRIGGERS:
         return None
     names = [each.strip().removeprefix(":") for each in found["values"].split(",")]
