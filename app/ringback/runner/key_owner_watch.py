@@ -39,7 +39,7 @@ class KeyOwnerWatch:
 
     async def _look(self) -> None:
         try:
-            are_several = await self._store.read(lambda tx: tx.key_owners.are_several(now=tx.now()))
+            are_several = await self._store.scan(None, lambda tx: tx.key_owners.are_several(now=tx.now()))
         except StoreUnavailable:
             return
         self._on_look(are_several=are_several)

@@ -28,7 +28,7 @@ class FakeStore:
         self.was_read_again = asyncio.Event()
         self.signals = LocalSignals()
 
-    async def read(self, _work: Callable[[Any], Awaitable[Any]]) -> bool:
+    async def scan(self, _principal: None, _work: Callable[[Any], Awaitable[Any]]) -> bool:
         self.reads += 1
         if self.reads > 1:
             self.was_read_again.set()

@@ -42,6 +42,7 @@ NOUNS = [
     "events",
     "client_sessions",
     "insights",
+    "key_owners",
     "leaders",
     "open_work",
     "mcp_sessions",
@@ -91,7 +92,7 @@ WHOLE_TABLE_ON_PURPOSE = {
 }
 
 BOUNDED = (
-    r"waiting|upstreams|webhook_ids|keys|names|topics|uris|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|candidates|numbered|"
+    r"waiting|last|upstreams|webhook_ids|keys|names|topics|uris|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|candidates|numbered|"
     r"CONSTANT ROW|\(subquery"
 )
 """Rows of no table: those of a list in the parameters, or of a query within the statement that a parameter bounds."""
