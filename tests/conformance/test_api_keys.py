@@ -91,23 +91,23 @@ async def test_keys_are_listed_in_pages_of_all_principals_or_of_one(store: Store
     assert (list(own), own.next_position) == ([last, first], None)
 
 
-async def are_several(store: Store, *, now: datetime = START) -> bool:
-    return await store.read(lambda tx: tx.key_owners.are_several(now=now))
+async def is_single(store: Store, *, now: datetime = START) -> bool:
+    return await store.read(lambda tx: tx.key_owners.is_single(now=now))
 
 
-async def test_several_principals_have_keys_once_a_second_one_has_one_that_is_valid(store: Store) -> None:
-    assert not await are_several(store)
+async def test_the_owner_of_keys_is_single_until_a_second_one_has_a_valid_key(store: Store) -> None:
+    assert not await is_single(store)  # there is none
     await insert(store, make_api_key(), make_api_key(), make_api_key(revoked_at=START))
-    assert not await are_several(store)
+    assert await is_single(store)
 
     short = make_api_key(principal=BOB, expires_at=LATER)
     await insert(
         store, make_api_key(principal=BOB, revoked_at=START), short, make_api_key(principal=BOB, expires_at=START)
     )
-    assert (await are_several(store), await are_several(store, now=LATER)) == (True, False)
+    assert (await is_single(store), await is_single(store, now=LATER)) == (False, True)
 
     await store.write(lambda tx: tx.api_keys.revoke(short.id, now=START))
-    assert not await are_several(store)
+    assert await is_single(store)
 
 
 @pytest.mark.parametrize("starts_calls", ["alice", "bob"])
@@ -122,11 +122,11 @@ async def test_a_principal_counts_if_its_keys_can_start_or_adopt_calls(
         make_api_key(principal=other, scopes=frozenset({Scope.METRICS, scope})),
     )
 
-    assert await are_several(store) == (scope in {Scope.CALLS, Scope.ADOPT, Scope.ADMIN})
+    assert await is_single(store) == (scope not in {Scope.CALLS, Scope.ADOPT, Scope.ADMIN})
 
 
 async def test_a_principal_with_many_revoked_keys_counts_by_its_last_valid_one(store: Store) -> None:
     revoked = [make_api_key(principal=principal, revoked_at=START) for principal in ("alice", "bob", "carol") * 3]
     await insert(store, *revoked, make_api_key(principal="alice"), make_api_key(principal="carol"))
 
-    assert await are_several(store)
+    assert not await is_single(store)

@@ -122,7 +122,8 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
     if call.waits_for == "not_before":
         return f"{call.id} is scheduled."
     if not await _has_paused_upstream(client, call):
-        return f"{call.id} has not started: it waits for its turn or for its upstream."
+        waits = "has not started: it waits" if call.dispatched_at is None else "waits"
+        return f"{call.id} {waits} for its turn or for its upstream."
     from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
 
     return f"{call.id}: {describe_pause(call.upstream)}"

@@ -66,7 +66,7 @@ class WaitCause(StrEnum):
     NOT_BEFORE = "not_before"
     """Its time."""
     QUEUE = "queue"
-    """Its turn: a place at its upstream is free, and the upstream is neither paused nor away."""
+    """Its turn, which comes once a place at its upstream is free and the upstream is neither paused nor away."""
     UPSTREAM = "upstream"
     """A runner has leased it and has not sent it: there is no connection or token yet, or the upstream answered HTTP 429."""
 
@@ -229,11 +229,11 @@ class Call:
 
     @property
     def waits_for(self) -> WaitCause | None:
-        """None for a call that runs or has ended, and for one that waits for answers."""
+        """None for a call that runs, also without a runner, or has ended, and for one that waits for answers."""
         match self.phase:
             case CallPhase.SCHEDULED:
                 return WaitCause.NOT_BEFORE
-            case CallPhase.QUEUED:
+            case CallPhase.QUEUED if has_no_upstream_state(self):
                 return WaitCause.QUEUE
             case CallPhase.RUNNING if self.dispatched_at is None:
                 return WaitCause.UPSTREAM

@@ -189,6 +189,6 @@ class ApiKeyRows(Protocol):
 class KeyOwnerRows(Protocol):
     """The principals that have API keys."""
 
-    async def are_several(self, *, now: datetime) -> bool:
-        """Whether at least two principals have a valid key that can start or adopt calls."""
+    async def is_single(self, *, now: datetime) -> bool:
+        """Whether exactly one principal has valid keys that can start or adopt calls."""
         ...

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ringback.amounts import format_amount
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallPhase, CallStatus, Progress, call_resource_uri
+from ringback.domain.call import Call, CallStatus, Progress, WaitCause, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
@@ -26,14 +26,14 @@ _STEP_RUNNING: Final = (
     "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "
     "ringback_wait_for_call with this call_id."
 )
-_STEP_QUEUED: Final = (
-    "The call has not started: it waits in the queue for its turn. It needs nothing from you. Do something else, or end your "
-    "turn. If you have nothing else to do, call ringback_wait_for_call with this call_id."
-)
+_STEP_QUEUED: Final = "The call waits in the queue for its turn. It needs nothing from you. Do something else, or end your turn. If you have nothing else to do, call ringback_wait_for_call with this call_id."
 _STEP_SCHEDULED: Final = (
     "The call has not started: it starts at its time. It needs nothing from you. Do something else, or end your turn."
 )
-_WORKING_STEPS: Final = {CallPhase.SCHEDULED: _STEP_SCHEDULED, CallPhase.QUEUED: _STEP_QUEUED}
+_WORKING_STEPS: Final[Mapping[WaitCause | None, str]] = {
+    WaitCause.NOT_BEFORE: _STEP_SCHEDULED,
+    WaitCause.QUEUE: _STEP_QUEUED,
+}
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
 _STEP_PAUSED: Final = (
     "It starts once the operator resumes the upstream. Polling does not make that sooner. Tell the user, and end your "
@@ -130,7 +130,7 @@ def get_next_step(call: Call, *, poll_limit_reached: bool, is_paused: bool = Fal
         return f"{describe_pause(call.upstream)} {_STEP_PAUSED}"
     if poll_limit_reached:
         return STOP_POLLING
-    return _STEP_CANCELLING if call.cancel_requested else _WORKING_STEPS.get(call.phase, _STEP_RUNNING)
+    return _STEP_CANCELLING if call.cancel_requested else _WORKING_STEPS.get(call.waits_for, _STEP_RUNNING)
 
 
 def render_call_text(call: Call, *, poll_limit_reached: bool = False, is_paused: bool = False) -> str:

@@ -5,7 +5,8 @@
     an identity provider, too  several: it may give anybody an access token       no statement
 
 A key that is revoked or has expired does not count, and neither does one that only reads, registers webhooks or scrapes
-metrics: no call waits for its owner.
+metrics: its owner starts no call. What the owner started before, with another key or for a later time, waits its turn without
+a place that is kept for it. If no key counts, the calls come from elsewhere, and several principals are assumed.
 
 The store is read at the start, after each change of a key, and every few seconds besides: a key expires without a notification,
 and the command line creates keys in a process of its own. Until the first answer, the runner assumes several principals; while
@@ -39,7 +40,7 @@ class KeyOwnerWatch:
 
     async def _look(self) -> None:
         try:
-            are_several = await self._store.scan(None, lambda tx: tx.key_owners.are_several(now=tx.now()))
+            is_single = await self._store.scan(None, lambda tx: tx.key_owners.is_single(now=tx.now()))
         except StoreUnavailable:
             return
-        self._on_look(are_several=are_several)
+        self._on_look(are_several=not is_single)

@@ -100,7 +100,9 @@ class CallView(ResponseBody):
     )
     created_at: Instant
     updated_at: Instant
-    dispatched_at: Instant | None = Field(description="Null while the call is scheduled or queued.")
+    dispatched_at: Instant | None = Field(
+        description="When the call was last sent to its upstream; null if it was not."
+    )
     finished_at: Instant | None
     not_before: Instant | None = Field(
         description="When a call that starts later is queued. Null if it was queued at once."

@@ -54,8 +54,9 @@ async def wait_until_known(ringback: RunningApplication, *, are_several: bool) -
 
 async def create_two_clients(ringback: RunningApplication) -> tuple[RingbackClient, RingbackClient]:
     """The clients of the keys of two principals, once the runner knows both."""
+    alice = await ringback.create_agent_client("alice")
     await wait_until_known(ringback, are_several=False)
-    alice, bob = [await ringback.create_agent_client(principal) for principal in ("alice", "bob")]
+    bob = await ringback.create_agent_client("bob")
     await wait_until_known(ringback, are_several=True)
     return alice, bob
 

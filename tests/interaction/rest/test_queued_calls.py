@@ -4,11 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import httpx
+import pytest
 
-from ringback.domain.call import CallPhase, WaitCause
+from ringback.domain.call import MRTR_DRIVER, CallPhase, Handle, WaitCause
 from ringback.domain.clock import format_iso
 from ringback.domain.principal import Scope
 from tests.support.builders import make_call
+from tests.support.clock import START
 from tests.support.service import CALL_BODY, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -109,3 +111,13 @@ def test_a_call_that_a_runner_has_not_sent_yet_waits_for_its_upstream() -> None:
 
     assert leased.waits_for is WaitCause.UPSTREAM
     assert replace(leased, dispatched_at=leased.created_at).waits_for is None
+
+
+@pytest.mark.parametrize(("driver", "waits_for"), [(MRTR_DRIVER, WaitCause.QUEUE), ("task", None)])
+def test_a_queued_call_that_was_sent_waits_unless_its_upstream_runs_it(
+    driver: str, waits_for: WaitCause | None
+) -> None:
+    """Between two rounds nothing runs. The task of a node that died, or that was adopted, runs without a runner."""
+    call = make_call(dispatched_at=START, handle=Handle(driver=driver, data={}))
+
+    assert call.waits_for is waits_for

@@ -20,7 +20,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "all": [{}],
         "revoke": [{"id": "key_1"}],
     },
-    "key_owners": {"are_several": [{}, {"now": FUTURE}]},
+    "key_owners": {"is_single": [{}, {"now": FUTURE}]},
     "erasures": {
         "insert": [
             {

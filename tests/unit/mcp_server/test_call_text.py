@@ -121,7 +121,7 @@ def test_an_error_of_the_upstream_is_passed_on_unchanged() -> None:
     ("phase", "says"),
     [
         (CallPhase.SCHEDULED, "has not started: it starts at its time"),
-        (CallPhase.QUEUED, "has not started: it waits in the queue"),
+        (CallPhase.QUEUED, "waits in the queue"),
         (CallPhase.RUNNING, "continues in the background"),
     ],
 )

@@ -20,7 +20,7 @@ NEVER = 3600.0
 
 
 class FakeStore:
-    """Answers as the test says; None is an outage."""
+    """Says as the test does whether the owner of the keys is single; None is an outage."""
 
     def __init__(self, answer: bool | None) -> None:  # noqa: FBT001 - the only argument
         self.answer = answer
@@ -65,11 +65,11 @@ async def test_the_store_is_read_at_the_start_and_after_each_change_of_a_key() -
     async with watching(store) as answers:
         store.answer = True
         await run_steps()
-        assert (answers, store.reads) == ([False], 1)
+        assert (answers, store.reads) == ([True], 1)
 
         store.signals.notify([API_KEYS_TOPIC])
         await run_steps()
-        assert (answers, store.reads) == ([False, True], 2)
+        assert (answers, store.reads) == ([True, False], 2)
 
 
 async def test_the_store_is_read_now_and_then_without_a_notification() -> None:
@@ -86,4 +86,4 @@ async def test_while_the_store_is_unavailable_the_last_answer_holds() -> None:
             store.signals.notify([API_KEYS_TOPIC])
             await run_steps()
 
-    assert (answers, store.reads) == ([False, True], 3)
+    assert (answers, store.reads) == ([True, False], 3)

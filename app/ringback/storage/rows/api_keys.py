@@ -47,5 +47,5 @@ class SqlApiKeys(SqlRows, noun="api_keys"):
 class SqlKeyOwners(SqlRows, noun="key_owners"):
     """Implements `domain.principal.KeyOwnerRows`."""
 
-    async def are_several(self, *, now: datetime) -> bool:
-        return await self._sql.fetch_one("are_several", now=instant_to_column(now)) is not None
+    async def is_single(self, *, now: datetime) -> bool:
+        return await self._sql.fetch_one("is_single", now=instant_to_column(now)) is not None

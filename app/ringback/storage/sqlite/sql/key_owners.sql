@@ -1,6 +1,6 @@
--- Whether two principals have a valid key that can start or adopt calls. Revoked keys stay in the table. The newest key of a
+-- Whether exactly one principal has valid keys that can start or adopt calls. Revoked keys stay in the table. The newest key of a
 -- principal is mostly valid, so each step along the index (principal, id) ends at its first row.
--- name: are_several
+-- name: is_single
 WITH usable AS NOT MATERIALIZED (
     SELECT principal, id FROM api_keys
     WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
@@ -10,4 +10,4 @@ SELECT 1 AS found
 FROM (SELECT principal FROM usable ORDER BY principal DESC, id DESC LIMIT 1) AS last
 WHERE (
     SELECT principal FROM usable WHERE principal < last.principal ORDER BY principal DESC, id DESC LIMIT 1
-) IS NOT NULL;
+) IS NULL;
