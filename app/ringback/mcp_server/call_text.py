@@ -26,7 +26,10 @@ _STEP_RUNNING: Final = (
     "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "
     "ringback_wait_for_call with this call_id."
 )
-_STEP_QUEUED: Final = "The call waits in the queue for its turn. It needs nothing from you. Do something else, or end your turn. If you have nothing else to do, call ringback_wait_for_call with this call_id."
+_STEP_QUEUED: Final = (
+    "The call waits in the queue for its turn. It needs nothing from you. Do something else, or end your turn. If you have "
+    "nothing else to do, call ringback_wait_for_call with this call_id."
+)
 _STEP_SCHEDULED: Final = (
     "The call has not started: it starts at its time. It needs nothing from you. Do something else, or end your turn."
 )
