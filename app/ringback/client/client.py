@@ -184,7 +184,7 @@ class RingbackClient(
         items = list_mappings(calls, "calls")
         starts = [RepeatableStart(each.get("idempotency_key"), each.get("callback")) for each in items]
         bodies = [
-            without_none({**each, "idempotency_key": start.idempotency_key, "callback": start.callback})
+            without_none({**_format_start(each), "idempotency_key": start.idempotency_key, "callback": start.callback})
             for each, start in zip(items, starts, strict=True)
         ]
         started = await self._transport.fetch_model(
@@ -368,6 +368,11 @@ def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None)
 def _load_certificates() -> ssl.SSLContext:
     """The usual certificates. Loading them blocks the event loop for 25 ms, so all clients of a process share them."""
     return httpx.create_ssl_context()
+
+
+def _format_start(start: Mapping[str, Any]) -> dict[str, Any]:
+    not_before = start.get("not_before")
+    return {**start, "not_before": not_before.isoformat() if isinstance(not_before, datetime) else not_before}
 
 
 def _call_path(call_id: str, rest: str = "") -> str:

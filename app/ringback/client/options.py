@@ -1,6 +1,7 @@
 """Optional members of requests. Omitted members have the service's defaults."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, Required, TypedDict
 
 
@@ -136,8 +137,8 @@ class CallOptions(TypedDict, total=False):
     client_session_id: str
     correlation_id: str
     callback: CallbackOptions
-    not_before: str
-    """Start at this time or later: ISO 8601 with a UTC offset."""
+    not_before: datetime | str
+    """Start at this time or later: with a UTC offset, as text in ISO 8601."""
     timeout_seconds: float
     accepts_input: bool
     rerun_policy: Literal["never", "if_safe", "always"]

@@ -39,8 +39,8 @@ CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
     "start_calls": (lambda client: client.start_calls({"upstream": "git", "tool": "git_log"}), "`calls`"),
     "publish_events": (lambda client: client.publish_events({"name": "order.paid"}), "`events`"),
     "start_calls of texts": (lambda client: client.start_calls(["git_log"]), r"`calls\[0\]` must be a mapping"),
-    "start_calls later": (
-        lambda client: client.start_calls([{"upstream": "git", "tool": "git_log", "not_before": NEW_YEAR}]),
+    "start_calls arguments": (
+        lambda client: client.start_calls([{"upstream": "git", "tool": "git_log", "arguments": {"at": NEW_YEAR}}]),
         "`calls` cannot be sent as JSON: Object of type datetime",
     ),
     "start_call arguments": (

@@ -1,6 +1,7 @@
 """Which requests are repeated, how often, and after which pauses."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -89,6 +90,20 @@ async def test_a_lost_response_to_a_batch_loses_no_secret_either(
     assert started[0].callback_secret is not None
     assert [each.callback_secret for each in started[1:]] == [None] * 3
     assert sent == [{**callback, "secret": started[0].callback_secret}, own, callback, None]
+
+
+async def test_a_call_of_a_batch_starts_at_a_time_or_at_its_text(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls/batch").respond(202, json={"calls": [STARTED] * 2})
+    later = datetime(2027, 1, 1, tzinfo=UTC)
+
+    await client.start_calls(
+        [{"upstream": "git", "tool": "git_log", "not_before": each} for each in (later, later.isoformat())]
+    )
+
+    sent = [call["not_before"] for call in parse_body(get_last_request(route))["calls"]]
+    assert sent == ["2027-01-01T00:00:00+00:00"] * 2
 
 
 async def test_cancelling_and_resuming_are_repeated_too(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -74,7 +74,10 @@ def restore_backup(
 
 
 def _print_restored(restored: Restored, database: str) -> None:
-    print_output(f"{database} is as it was at {restored.manifest.created_at}. Start the service.")
+    print_output(
+        f"{database} is as it was at {restored.manifest.created_at}. Start the service. It continues the calls that had not "
+        "ended then: a service that still runs on the original database would run the same calls."
+    )
     if restored.moved_aside:
         print_message(f"What was there before is kept: {', '.join(str(file) for file in restored.moved_aside)}.")
     if KEY_FILE_NAME not in restored.manifest.files:

@@ -92,7 +92,7 @@ def _print_result(result: "CopyResult", path: Path, target: str) -> None:
     )
     print_message(
         f"All rows of '{path}' are in {describe_database(target)}. Now set RINGBACK_DATABASE_URL, and {keys}, for every node "
-        f"and every command. {end}: both would run the same calls."
+        f"and every command. {end}: both would run the same calls. Viewers of the dashboard sign in anew."
     )
 
 
