@@ -124,6 +124,8 @@ class Reloaded(ClientModel):
     removed: tuple[str, ...]
     unchanged: tuple[str, ...]
     skipped: tuple[SkippedUpstream, ...] = ()
+    queued_calls: Mapping[str, int] = Field(default_factory=dict[str, int])
+    """Calls in the queues of removed and skipped upstreams. They wait until their deadlines, unless the entry comes back."""
 
 
 class Tool(ClientModel):

@@ -228,6 +228,8 @@ class Reloaded:
     unchanged: Sequence[str]
     skipped: Sequence[SkippedUpstream] = ()
     """The entries that are not served, in the order of the configuration."""
+    queued_calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Calls of all principals in the queues of upstreams that are removed or skipped; upstreams without any are left out."""
 
 
 class UpstreamConfiguration(Protocol):

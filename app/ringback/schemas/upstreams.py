@@ -134,6 +134,11 @@ class ReloadedView(ResponseBody):
     skipped: list[SkippedUpstreamView] = Field(
         description="Entries that are not served, and why. Those that were served accept no new calls; running calls end."
     )
+    queued_calls: dict[str, int] = Field(
+        description="How many calls, of all principals, are queued at upstreams that are removed or skipped, up to 10,000 of "
+        "each; upstreams without any are left out. A call waits until its deadline, unless the entry comes back or the call is "
+        "cancelled."
+    )
 
     @classmethod
     def from_reloaded(cls, reloaded: Reloaded) -> Self:

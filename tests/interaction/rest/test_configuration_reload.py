@@ -195,6 +195,41 @@ async def test_a_reload_names_skipped_entries_with_the_reason_and_calls_none_of_
     assert resumed.intake == "open"
 
 
+async def test_a_reload_says_how_many_calls_are_queued_at_an_upstream_that_it_removes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp", away="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        alice, bob = await make_operator_client(ringback), await ringback.create_agent_client("bob")
+        await alice.pause_upstream("stage")
+        for client in (alice, bob):
+            await client.start_call("stage", "echo", {})
+        file.write()
+        file.add_invalid_entry("never-served")
+        first, second = await alice.reload_upstreams(), await alice.reload_upstreams()
+
+    assert (first.removed, first.queued_calls) == (("away", "stage"), {"stage": 2})
+    assert second.queued_calls == {}
+    logged = [each.__dict__ for each in caplog.records if each.msg == "upstream.calls_left_queued"]
+    assert [(each["upstream"], each["queued_calls"]) for each in logged] == [("stage", 2)]
+
+
+async def test_a_reload_counts_queued_calls_of_an_entry_that_is_skipped_since_the_start(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        alice = await make_operator_client(ringback)
+        await alice.pause_upstream("stage")
+        await alice.start_call("stage", "echo", {})
+    file.write()
+    file.add_invalid_entry("stage")
+    async with running_with_file(file, tmp_path) as ringback:
+        reloaded = await (await make_operator_client(ringback)).reload_upstreams()
+
+    assert ([each.name for each in reloaded.skipped], reloaded.queued_calls) == (["stage"], {"stage": 1})
+
+
 async def test_a_key_for_some_upstreams_learns_of_no_other_skipped_entry(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "mcp.json")
     file.write()

@@ -132,8 +132,22 @@ def _print_reloaded(reloaded: Reloaded) -> None:
             print_output(f"{label}: {', '.join(each)}.")
     for skipped in reloaded.skipped:
         print_output(f"Skipped: {skipped.name} ({skipped.reason}): {skipped.advice}")
+    for upstream, count in reloaded.queued_calls.items():
+        print_output(_describe_queue(upstream, count))
     if not reloaded.skipped and not any(names.values()):
         print_output("The configuration has no upstreams.")
+
+
+def _describe_queue(upstream: str, count: int) -> str:
+    if count == 1:
+        return (
+            f"1 call of {upstream} is queued: it waits until its deadline, unless the entry comes back or the call is "
+            "cancelled."
+        )
+    return (
+        f"{count} calls of {upstream} are queued: they wait until their deadlines, unless the entry comes back or the calls "
+        "are cancelled."
+    )
 
 
 def _describe_skip(skipped: SkippedUpstream) -> str:
