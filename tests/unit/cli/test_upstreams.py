@@ -41,6 +41,7 @@ def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: res
         "removed": ["one", "two"],
         "unchanged": ["git", "web"],
         "skipped": [skipped],
+        "kept": [],
         "queued_calls": {"one": 1, "two": 2},
     }
     service.post("/v1/upstreams/reload").respond(json=answer)
@@ -56,6 +57,21 @@ def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: res
         "2 calls of two are queued: they wait until their deadlines, unless the entry comes back or the calls are cancelled.",
     ]
     assert json.loads(as_json.stdout) == answer
+    assert (shown.exit_code, as_json.exit_code) == (0, 0)
+
+
+def test_a_reload_that_keeps_an_upstream_with_an_invalid_entry_exits_with_1(
+    run: Run, service: respx.MockRouter
+) -> None:
+    kept = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
+    answer = {"added": [], "changed": [], "removed": [], "unchanged": [], "skipped": [], "kept": [kept]}
+    service.post("/v1/upstreams/reload").respond(json=answer | {"queued_calls": {}})
+
+    shown, as_json = run("upstreams", "reload"), run("upstreams", "reload", "--json")
+
+    assert shown.stdout == "Kept as it was: odd (its new entry is not valid: invalid_entry): Repair it.\n"
+    assert json.loads(as_json.stdout)["kept"] == [kept]
+    assert (shown.exit_code, as_json.exit_code) == (1, 1)
 
 
 def test_a_restart_prints_what_ran_and_how_to_see_its_end(run: Run, service: respx.MockRouter) -> None:
