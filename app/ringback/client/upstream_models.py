@@ -128,6 +128,7 @@ class Reloaded(ClientModel):
     """Invalid entries of upstreams that go on with their former entries."""
     queued_calls: Mapping[str, int] = Field(default_factory=dict[str, int])
     """Calls in the queues of removed and skipped upstreams. They wait until their deadlines, unless the entry comes back."""
+    quotas_changed: bool = False
 
 
 class Tool(ClientModel):

@@ -235,6 +235,8 @@ class Reloaded:
     """The entries that cannot be served, of upstreams that were served before and go on with their former entries."""
     queued_calls: Mapping[str, int] = field(default_factory=dict[str, int])
     """Calls of all principals in the queues of upstreams that are removed or skipped; upstreams without any are left out."""
+    quotas_changed: bool = False
+    """Whether the file has other quotas of principals or keys than before."""
 
 
 class UpstreamConfiguration(Protocol):

@@ -140,6 +140,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "skipped": [administration_examples.SKIPPED_UPSTREAM],
             "kept": [],
             "queued_calls": {"archive": 2},
+            "quotas_changed": False,
         }
     ],
     "ToolsView": [{"tools": [examples.TOOL]}],

@@ -146,6 +146,7 @@ class ReloadedView(ResponseBody):
         "each; upstreams without any are left out. A call waits until its deadline, unless the entry comes back or the call is "
         "cancelled."
     )
+    quotas_changed: bool = Field(description="Whether quotas of principals or keys in the file are others than before")
 
     @classmethod
     def from_reloaded(cls, reloaded: Reloaded) -> Self:

@@ -43,6 +43,7 @@ def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: res
         "skipped": [skipped],
         "kept": [],
         "queued_calls": {"one": 1, "two": 2},
+        "quotas_changed": True,
     }
     service.post("/v1/upstreams/reload").respond(json=answer)
 
@@ -55,6 +56,7 @@ def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: res
         "Skipped: odd (invalid_entry): Repair it.",
         "1 call of one is queued: it waits until its deadline, unless the entry comes back or the call is cancelled.",
         "2 calls of two are queued: they wait until their deadlines, unless the entry comes back or the calls are cancelled.",
+        "Quotas changed.",
     ]
     assert json.loads(as_json.stdout) == answer
     assert (shown.exit_code, as_json.exit_code) == (0, 0)

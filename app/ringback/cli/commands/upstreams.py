@@ -142,6 +142,8 @@ def _print_reloaded(reloaded: Reloaded) -> None:
         print_output(f"Kept as it was: {kept.name} (its new entry is not valid: {kept.reason}): {kept.advice}")
     for upstream, count in reloaded.queued_calls.items():
         print_output(_describe_queue(upstream, count))
+    if reloaded.quotas_changed:
+        print_output("Quotas changed.")
     if not (reloaded.skipped or reloaded.kept or any(names.values())):
         print_output("The configuration has no upstreams.")
 
