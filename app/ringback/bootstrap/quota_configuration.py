@@ -102,6 +102,6 @@ class ConfigurationReloader:
             log.error("configuration.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message is complete
             raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
         reloaded = self._upstreams.reload_configuration()
-        self._quotas.replace_overrides(overrides)
+        quotas_changed = self._quotas.replace_overrides(overrides)
         log.info("quotas.reloaded", extra={"principals": len(overrides.principals), "keys": len(overrides.keys)})
-        return reloaded
+        return replace(reloaded, quotas_changed=quotas_changed)

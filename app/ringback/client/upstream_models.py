@@ -62,7 +62,7 @@ class Upstream(ClientModel):
     """How a new call is executed: task | mrtr | legacy_task | stream | plain; None while disconnected."""
     last_error: str | None = None
     advice: str | None = None
-    """How to repair the last error."""
+    """How to repair the last error; without one, an entry that a reload found invalid while the former one stays in use."""
     error_output: str | None = None
     """The exit code and the last lines of standard error of a command that did not start, if you are an operator."""
     intake: str = "open"
@@ -124,6 +124,11 @@ class Reloaded(ClientModel):
     removed: tuple[str, ...]
     unchanged: tuple[str, ...]
     skipped: tuple[SkippedUpstream, ...] = ()
+    kept: tuple[SkippedUpstream, ...] = ()
+    """Invalid entries of upstreams that go on with their former entries."""
+    queued_calls: Mapping[str, int] = Field(default_factory=dict[str, int])
+    """Calls in the queues of removed and skipped upstreams. They wait until their deadlines, unless the entry comes back."""
+    quotas_changed: bool = False
 
 
 class Tool(ClientModel):

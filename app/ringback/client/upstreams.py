@@ -51,8 +51,8 @@ class UpstreamMethods(ResourceClient):
     async def reload_upstreams(self) -> upstream_models.Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 
-        Entries that cannot be served are in `skipped`. Raises `InvalidRequest`, and changes nothing, if the file is invalid as
-        a whole.
+        Entries that cannot be served are in `skipped`, or in `kept` if their upstreams go on with the former entries. Raises
+        `InvalidRequest`, and changes nothing, if the file is invalid as a whole.
         """
         return await self._transport.fetch_model(upstream_models.Reloaded, "POST", "/v1/upstreams/reload")
 

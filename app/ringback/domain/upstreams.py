@@ -118,6 +118,9 @@ class SkippedUpstream:
     def describe(self) -> str:
         return f"Upstream '{self.name}' is configured but skipped: {self.advice}"
 
+    def describe_kept(self) -> str:
+        return f"Its entry in the configuration is not valid now, and the former one stays in use: {self.advice}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamInfo:
@@ -137,7 +140,7 @@ class UpstreamInfo:
     """The driver of a call that starts now: task | mrtr | legacy_task | stream | plain; None while not connected."""
     last_error: str | None = None
     advice: str | None = None
-    """What to do about the last error."""
+    """What to do about the last error; without one, about an entry in whose place the former one is served."""
     error_output: str | None = None
     """For operators: the exit code and the last lines of standard error of a command that ended before it served a call."""
     calls_in_flight: int = 0
@@ -228,6 +231,12 @@ class Reloaded:
     unchanged: Sequence[str]
     skipped: Sequence[SkippedUpstream] = ()
     """The entries that are not served, in the order of the configuration."""
+    kept: Sequence[SkippedUpstream] = ()
+    """The entries that cannot be served, of upstreams that were served before and go on with their former entries."""
+    queued_calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Calls of all principals in the queues of upstreams that are removed or skipped; upstreams without any are left out."""
+    quotas_changed: bool = False
+    """Whether the file has other quotas of principals or keys than before."""
 
 
 class UpstreamConfiguration(Protocol):

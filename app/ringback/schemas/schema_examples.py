@@ -135,9 +135,12 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
         {
             "added": ["search"],
             "changed": [],
-            "removed": [],
+            "removed": ["archive"],
             "unchanged": ["git"],
             "skipped": [administration_examples.SKIPPED_UPSTREAM],
+            "kept": [],
+            "queued_calls": {"archive": 2},
+            "quotas_changed": False,
         }
     ],
     "ToolsView": [{"tools": [examples.TOOL]}],

@@ -32,7 +32,10 @@ class UpstreamView(ResponseBody):
     last_error: str | None = Field(
         description="Why the connection fails, does not respond, or the entry is skipped, as a fixed word"
     )
-    advice: str | None = Field(description="How to fix the last error")
+    advice: str | None = Field(
+        description="How to fix the last error. Without one: why the entry cannot be served since a reload, while the former "
+        "one stays in use"
+    )
     error_output: str | None = Field(
         description="For an operator: the exit code of a command that ended before it served a call, and the end of what it "
         "wrote to standard error, which may contain secrets; else null"
@@ -132,8 +135,18 @@ class ReloadedView(ResponseBody):
     removed: list[str] = Field(description="They have no entry any more. They accept no new calls; running calls end.")
     unchanged: list[str]
     skipped: list[SkippedUpstreamView] = Field(
-        description="Entries that are not served, and why. Those that were served accept no new calls; running calls end."
+        description="Entries that are not served, and why. An upstream that was served before is in `kept` instead."
     )
+    kept: list[SkippedUpstreamView] = Field(
+        description="Entries that cannot be served, of upstreams that were served before: their former entries stay in use "
+        "until the entry is valid or removed, or the service is started again"
+    )
+    queued_calls: dict[str, int] = Field(
+        description="How many calls, of all principals, are queued at upstreams that are removed or skipped, up to 10,000 of "
+        "each; upstreams without any are left out. A call waits until its deadline, unless the entry comes back or the call is "
+        "cancelled."
+    )
+    quotas_changed: bool = Field(description="Whether quotas of principals or keys in the file are others than before")
 
     @classmethod
     def from_reloaded(cls, reloaded: Reloaded) -> Self:

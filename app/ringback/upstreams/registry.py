@@ -90,7 +90,7 @@ class UpstreamRegistry:
         self._skipped = SkippedEntries(judge_config)
         self.connections = ConnectionDirectory()
         self._upkeep = OwnedUpkeep(self.connections, self._catalog_caches, clock=clock)
-        self._apply_configs(_index_by_name(self._skipped.select_served(configs)))
+        self._apply_configs(_index_by_name(self._skipped.select_served(configs, {})))
         self.tool_catalog: ToolCatalog = UpstreamToolCatalog(
             self.connections, self._tasks.draining, skipped=self._skipped
         )
@@ -230,12 +230,13 @@ class UpstreamRegistry:
     def reconfigure(self, configs: Iterable[UpstreamEntry]) -> Reloaded:
         """Apply a new configuration; raises `ConfigError` without changing anything.
 
-        Upstreams with the same configuration keep their connections. Every other connection takes no further calls and is
-        closed when its running calls have ended.
+        Upstreams with the same configuration keep their connections, and so do those whose new entry cannot be served. Every
+        other connection takes no further calls and is closed when its running calls have ended.
         """
         entries = list(configs)
         _index_by_name(entry for entry in entries if isinstance(entry, UpstreamConfig))
-        configured, previous = _index_by_name(self._skipped.select_served(entries)), self._configs
+        previous = self._configs
+        configured = _index_by_name(self._skipped.select_served(entries, previous))
         same = {name for name, config in configured.items() if previous.get(name) == config}
         fresh = configured.keys() - same
         shared, owned = dict(self.connections.shared), dict(self.connections.owned)
@@ -249,13 +250,14 @@ class UpstreamRegistry:
         self._start_connections(fresh)
         if removed := previous.keys() - configured.keys():
             self._forget_removed(removed)
-        skipped = self._skipped.list_all()
+        skipped, kept = self._skipped.list_all(), self._skipped.list_kept()
         return Reloaded(
             added=sorted(fresh - previous.keys()),
             changed=sorted(fresh & previous.keys()),
             removed=sorted(removed - {each.name for each in skipped}),
-            unchanged=sorted(same),
+            unchanged=sorted(same - {each.name for each in kept}),
             skipped=skipped,
+            kept=kept,
         )
 
     def _start_connections(self, names: Collection[str]) -> None:

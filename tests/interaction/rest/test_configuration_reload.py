@@ -176,23 +176,103 @@ async def test_an_entry_that_cannot_be_served_is_shown_and_named_to_callers_whil
 
 async def test_a_reload_names_skipped_entries_with_the_reason_and_calls_none_of_them_removed(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "mcp.json")
-    file.write(stage="http://127.0.0.1:1/mcp", away="http://127.0.0.1:1/mcp")
+    file.write(away="http://127.0.0.1:1/mcp")
+    file.add_invalid_entry("stage")
     async with running_with_file(file, tmp_path) as ringback:
         alice = await make_operator_client(ringback)
-        await alice.pause_upstream("stage")
         file.write()
         file.add_invalid_entry("stage")
         first, second = await alice.reload_upstreams(), await alice.reload_upstreams()
-        resumed = await alice.resume_upstream("stage")
         with pytest.raises(NotFound, match="'stage' is configured but skipped: 'url' needs"):
             await alice.pause_upstream("stage")
 
     assert (first.removed, second.removed) == (("away",), ())
-    assert first.skipped == second.skipped == (resumed.skipped,)
+    assert first.skipped == second.skipped
     (skipped,) = first.skipped
     assert (skipped.name, skipped.reason) == ("stage", "missing_variable")
     assert "the environment variable ABSENT" in skipped.advice
+    assert first.kept == ()
+
+
+async def test_resuming_an_upstream_whose_entry_was_skipped_at_a_start_names_the_reason(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        await (await make_operator_client(ringback)).pause_upstream("stage")
+    file.write()
+    file.add_invalid_entry("stage")
+    async with running_with_file(file, tmp_path) as ringback:
+        resumed = await (await make_operator_client(ringback)).resume_upstream("stage")
+
     assert resumed.intake == "open"
+    assert resumed.skipped is not None
+    assert resumed.skipped.reason == "missing_variable"
+
+
+async def test_an_upstream_whose_new_entry_is_invalid_goes_on_with_its_former_one_until_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, stage = ConfigFile(tmp_path / "mcp.json"), ControlledUpstream()
+    async with serving(stage.app()) as server:
+        file.write(stage=server.url, other=server.url)
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            file.add_invalid_entry("stage")
+            first, second = await alice.reload_upstreams(), await alice.reload_upstreams()
+            ended = await wait_until_ended(alice, (await alice.start_call("stage", "echo", {})).call)
+            shown = await alice.upstreams()
+            file.write(stage=f"{server.url}?key=new", other=server.url)
+            repaired = await alice.reload_upstreams()
+            file.add_invalid_entry("stage")
+        async with running_with_file(file, tmp_path) as ringback:
+            started = await (await make_operator_client(ringback)).upstreams()
+
+    assert first == second
+    assert (first.unchanged, first.changed, first.removed, first.skipped) == (("other",), (), (), ())
+    assert [(each.name, each.reason) for each in first.kept] == [("stage", "missing_variable")]
+    assert ended.outcome == "result"
+    assert {each.name: each.state for each in shown} == {"stage": "ready", "other": "ready"}
+    assert shown[0].advice is not None
+    assert "not valid now, and the former one stays in use: 'url' needs" in shown[0].advice
+    assert [(each.last_error, each.advice) for each in shown[1:]] == [(None, None)]
+    assert (repaired.changed, repaired.kept) == (("stage",), ())
+    assert {each.name for each in started if each.state == "skipped"} == {"stage"}
+    assert [each.__dict__["upstream"] for each in caplog.records if each.msg == "upstream.kept"] == ["stage", "stage"]
+
+
+async def test_a_reload_says_how_many_calls_are_queued_at_an_upstream_that_it_removes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp", away="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        alice, bob = await make_operator_client(ringback), await ringback.create_agent_client("bob")
+        await alice.pause_upstream("stage")
+        for client in (alice, bob):
+            await client.start_call("stage", "echo", {})
+        file.write()
+        file.add_invalid_entry("never-served")
+        first, second = await alice.reload_upstreams(), await alice.reload_upstreams()
+
+    assert (first.removed, first.queued_calls) == (("away", "stage"), {"stage": 2})
+    assert second.queued_calls == {}
+    logged = [each.__dict__ for each in caplog.records if each.msg == "upstream.calls_left_queued"]
+    assert [(each["upstream"], each["queued_calls"]) for each in logged] == [("stage", 2)]
+
+
+async def test_a_reload_counts_queued_calls_of_an_entry_that_is_skipped_since_the_start(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        alice = await make_operator_client(ringback)
+        await alice.pause_upstream("stage")
+        await alice.start_call("stage", "echo", {})
+    file.write()
+    file.add_invalid_entry("stage")
+    async with running_with_file(file, tmp_path) as ringback:
+        reloaded = await (await make_operator_client(ringback)).reload_upstreams()
+
+    assert ([each.name for each in reloaded.skipped], reloaded.queued_calls) == (["stage"], {"stage": 1})
 
 
 async def test_a_key_for_some_upstreams_learns_of_no_other_skipped_entry(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
-from ringback.domain.upstreams import Reloaded, UpstreamChange
+from ringback.domain.upstreams import Reloaded, SkippedUpstream, SkipReason, UpstreamChange
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.config import ConfigError, UpstreamConfig
 from ringback.upstreams.errors import UpstreamNotConfigured
@@ -182,6 +182,25 @@ async def test_two_of_one_name_change_nothing() -> None:
 
         assert upstreams.get_capacity().keys() == {"child"}
         assert await get_pid(upstreams)
+
+
+async def test_an_invalid_entry_keeps_no_upstream_whose_name_a_valid_entry_has() -> None:
+    invalid = SkippedUpstream(
+        name="child", configured_name="child", reason=SkipReason.NAME_CONFLICT, advice="Rename one of them."
+    )
+    async with open_upstreams(CHILD) as upstreams:
+        assert upstreams.reconfigure([replace(CHILD, max_concurrent=1), invalid]) == Reloaded(
+            added=[], changed=["child"], removed=[], unchanged=[], skipped=(invalid,)
+        )
+        assert upstreams.reconfigure([invalid, replace(invalid, configured_name="Child")]) == Reloaded(
+            added=[],
+            changed=[],
+            removed=[],
+            unchanged=[],
+            skipped=(replace(invalid, configured_name="Child"),),
+            kept=(invalid,),
+        )
+        assert upstreams.get_capacity() == {"child": 1}
 
 
 async def test_an_invalid_configuration_changes_nothing_and_is_reported(

@@ -86,3 +86,18 @@ def test_a_reload_with_invalid_quotas_changes_neither_quotas_nor_upstreams(tmp_p
     with pytest.raises(InvalidConfiguration, match="Nothing was changed"):
         reloader.reload_configuration()
     assert (quotas.get_quotas(ALICE).open_calls, upstreams.reloads) == (5, 1)
+
+
+def test_a_reload_says_whether_it_changed_quotas(tmp_path: Path) -> None:
+    path = write_file(tmp_path, {"quotas": {"keys": {KEY: {"streams": 2}}}})
+    overrides = load_quota_overrides(path, DEFAULTS)
+    quotas = QuotaEnforcer(DEFAULTS, clock=FakeClock(), overrides=overrides)
+    reloader = ConfigurationReloader(
+        CountingConfiguration(), quotas, load_overrides=lambda: load_quota_overrides(path, DEFAULTS)
+    )
+    changes = [reloader.reload_configuration().quotas_changed]
+    for section in ({"quotas": {"keys": {KEY: {"streams": 3}}}}, {}, {}):
+        write_file(tmp_path, section)
+        changes.append(reloader.reload_configuration().quotas_changed)
+
+    assert changes == [False, True, True, False]

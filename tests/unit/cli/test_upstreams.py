@@ -35,13 +35,45 @@ def test_upstreams_are_listed_with_their_state(run: Run, service: respx.MockRout
 
 def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: respx.MockRouter) -> None:
     skipped = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
-    answer = {"added": ["new"], "changed": [], "removed": [], "unchanged": ["git", "web"], "skipped": [skipped]}
+    answer = {
+        "added": ["new"],
+        "changed": [],
+        "removed": ["one", "two"],
+        "unchanged": ["git", "web"],
+        "skipped": [skipped],
+        "kept": [],
+        "queued_calls": {"one": 1, "two": 2},
+        "quotas_changed": True,
+    }
     service.post("/v1/upstreams/reload").respond(json=answer)
 
     shown, as_json = run("upstreams", "reload"), run("upstreams", "reload", "--json")
 
-    assert shown.stdout == "Added: new.\nUnchanged: git, web.\nSkipped: odd (invalid_entry): Repair it.\n"
+    assert shown.stdout.splitlines() == [
+        "Added: new.",
+        "Removed: one, two.",
+        "Unchanged: git, web.",
+        "Skipped: odd (invalid_entry): Repair it.",
+        "1 call of one is queued: it waits until its deadline, unless the entry comes back or the call is cancelled.",
+        "2 calls of two are queued: they wait until their deadlines, unless the entry comes back or the calls are cancelled.",
+        "Quotas changed.",
+    ]
     assert json.loads(as_json.stdout) == answer
+    assert (shown.exit_code, as_json.exit_code) == (0, 0)
+
+
+def test_a_reload_that_keeps_an_upstream_with_an_invalid_entry_exits_with_1(
+    run: Run, service: respx.MockRouter
+) -> None:
+    kept = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
+    answer = {"added": [], "changed": [], "removed": [], "unchanged": [], "skipped": [], "kept": [kept]}
+    service.post("/v1/upstreams/reload").respond(json=answer | {"queued_calls": {}})
+
+    shown, as_json = run("upstreams", "reload"), run("upstreams", "reload", "--json")
+
+    assert shown.stdout == "Kept as it was: odd (its new entry is not valid: invalid_entry): Repair it.\n"
+    assert json.loads(as_json.stdout)["kept"] == [kept]
+    assert (shown.exit_code, as_json.exit_code) == (1, 1)
 
 
 def test_a_restart_prints_what_ran_and_how_to_see_its_end(run: Run, service: respx.MockRouter) -> None:

@@ -56,8 +56,8 @@ async def list_tools(
 async def reload_upstreams(services: ServicesDep, caller: AdminCallerDep) -> ReloadedView:
     """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same.
 
-    An entry that cannot be served is in `skipped`, and the others are applied. 422: the file is invalid as a whole, and
-    nothing was changed.
+    An entry that cannot be served is in `skipped`, and the others are applied. If its upstream is served now, it stays as it
+    was, and the entry is in `kept`. 422: the file is invalid as a whole, and nothing was changed.
     """
     return ReloadedView.from_reloaded(await services.upstream_reloads.reload_upstreams(caller))
 

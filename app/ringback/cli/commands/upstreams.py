@@ -10,7 +10,7 @@ import typer
 from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import PrintOptions, UpstreamName, client_command
 from ringback.cli.commands.upstream_logins import login, logout
-from ringback.cli.output import print_list, print_output
+from ringback.cli.output import EXIT_NO_RESULT, print_list, print_output
 
 if TYPE_CHECKING:
     from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake, UpstreamRestart
@@ -116,8 +116,14 @@ def _print_restarted(restarted: UpstreamRestart) -> None:
 @app.command()
 @client_command()
 def reload(*, options: PrintOptions) -> None:
-    """Make the service read its upstreams' configuration again. Running calls continue. Needs the scope admin."""
-    options.print_model(options.run(lambda client: client.reload_upstreams()), _print_reloaded)
+    """Make the service read its upstreams' configuration again. Running calls continue. Needs the scope admin.
+
+    An upstream whose new entry is not valid is kept as it was, and the exit code is 1.
+    """
+    reloaded = options.run(lambda client: client.reload_upstreams())
+    options.print_model(reloaded, _print_reloaded)
+    if reloaded.kept:
+        raise typer.Exit(EXIT_NO_RESULT)
 
 
 def _print_reloaded(reloaded: Reloaded) -> None:
@@ -132,8 +138,26 @@ def _print_reloaded(reloaded: Reloaded) -> None:
             print_output(f"{label}: {', '.join(each)}.")
     for skipped in reloaded.skipped:
         print_output(f"Skipped: {skipped.name} ({skipped.reason}): {skipped.advice}")
-    if not reloaded.skipped and not any(names.values()):
+    for kept in reloaded.kept:
+        print_output(f"Kept as it was: {kept.name} (its new entry is not valid: {kept.reason}): {kept.advice}")
+    for upstream, count in reloaded.queued_calls.items():
+        print_output(_describe_queue(upstream, count))
+    if reloaded.quotas_changed:
+        print_output("Quotas changed.")
+    if not (reloaded.skipped or reloaded.kept or any(names.values())):
         print_output("The configuration has no upstreams.")
+
+
+def _describe_queue(upstream: str, count: int) -> str:
+    if count == 1:
+        return (
+            f"1 call of {upstream} is queued: it waits until its deadline, unless the entry comes back or the call is "
+            "cancelled."
+        )
+    return (
+        f"{count} calls of {upstream} are queued: they wait until their deadlines, unless the entry comes back or the calls "
+        "are cancelled."
+    )
 
 
 def _describe_skip(skipped: SkippedUpstream) -> str:

@@ -40,8 +40,8 @@ class SyncUpstreamMethods(SyncMethods):
     def reload_upstreams(self) -> upstream_models.Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 
-        Entries that cannot be served are in `skipped`. Raises `InvalidRequest`, and changes nothing, if the file is invalid as
-        a whole.
+        Entries that cannot be served are in `skipped`, or in `kept` if their upstreams go on with the former entries. Raises
+        `InvalidRequest`, and changes nothing, if the file is invalid as a whole.
         """
         return self._loop_thread.run(self._client.reload_upstreams())
 

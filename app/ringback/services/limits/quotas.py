@@ -118,9 +118,11 @@ class QuotaEnforcer:
         self._with_many_calls: set[Principal] = set()
         """Principals whose last start found so many open calls that the next one is background work."""
 
-    def replace_overrides(self, overrides: QuotaOverrides) -> None:
-        """They apply from now on, to what is used already as well."""
+    def replace_overrides(self, overrides: QuotaOverrides) -> bool:
+        """They apply from now on, to what is used already as well. True if they differ from those before."""
+        is_changed = overrides != self._overrides
         self._overrides = overrides
+        return is_changed
 
     def get_quotas(self, principal: Principal) -> Quotas:
         return self._overrides.principals.get(principal, self._quotas)

@@ -3,6 +3,10 @@
 Restarts the connections of one node to an upstream, for an operator: its command hangs, for example.
 """
 
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
 from ringback.domain.errors import Forbidden
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -12,6 +16,8 @@ from ringback.services.audit import record_change
 from ringback.services.logins.login_waits import resume_orphans
 from ringback.services.logins.unused_logins import mark_unused_logins
 from ringback.services.unserved_upstreams import make_not_found
+
+log = logging.getLogger(__name__)
 
 
 class UpstreamReloads:
@@ -41,7 +47,20 @@ class UpstreamReloads:
         await self.resume_waiting_calls()
         if caller is not None:
             await self._store.write_for(caller.principal, lambda tx: record_change(tx, caller, "reload_upstreams"))
-        return reloaded
+        return replace(reloaded, queued_calls=await self._count_queued_without_upstream(reloaded))
+
+    async def _count_queued_without_upstream(self, reloaded: Reloaded) -> Mapping[str, int]:
+        """Count the calls that wait for an entry which is gone, and log them: nothing else says so before their deadlines."""
+        unserved = {*reloaded.removed, *(each.name for each in reloaded.skipped)} - {
+            each.name for each in self._catalog.list_upstreams()
+        }
+        if not unserved:
+            return {}
+        queued = await self._store.scan(None, lambda tx: tx.usage.count_queued())
+        waiting = {upstream: queued[upstream] for upstream in sorted(unserved & queued.keys())}
+        for upstream, count in waiting.items():
+            log.warning("upstream.calls_left_queued", extra={"upstream": upstream, "queued_calls": count})
+        return waiting
 
     async def resume_waiting_calls(self) -> None:
         """Let the calls go on that the present configuration unblocks. Call it also at the start, when it may be a new one.

@@ -139,9 +139,11 @@ class UpstreamToolCatalog:
                 draining_calls[info.name] += info.calls_in_flight
                 draining_waits[info.name] += info.calls_waiting
         infos = [self._connections.get_info(name, principal) for name in self._connections.list_names()]
+        kept = {each.name: each.describe_kept() for each in self._skipped.list_kept()}
         return [
             replace(
                 info,
+                advice=info.advice or kept.get(info.name),
                 calls_in_flight=info.calls_in_flight + draining_calls[info.name],
                 calls_waiting=info.calls_waiting + draining_waits[info.name],
             )
