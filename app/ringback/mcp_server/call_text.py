@@ -71,6 +71,7 @@ def summarize_call(call: Call) -> dict[str, Any]:
         "client_session_id": call.client_session_id,
         "correlation_id": call.correlation_id,
         "created_at": format_iso(call.created_at),
+        **({} if call.not_before is None else {"not_before": format_iso(call.not_before)}),
         "updated_at": format_iso(call.updated_at),
         "finished_at": None if call.finished_at is None else format_iso(call.finished_at),
     }

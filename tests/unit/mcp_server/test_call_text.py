@@ -128,7 +128,7 @@ def test_an_error_of_the_upstream_is_passed_on_unchanged() -> None:
 @pytest.mark.parametrize(
     ("phase", "dispatched_at", "says"),
     [
-        (CallPhase.SCHEDULED, None, "has not started: it starts at its time"),
+        (CallPhase.SCHEDULED, None, "has not started: it starts at 2026-11-20T17:00:00.000Z"),
         (CallPhase.QUEUED, None, "waits in the queue"),
         (CallPhase.RUNNING, None, f"has not started. {UNSENT_REASON} Do something else"),
         (CallPhase.RUNNING, START, "continues in the background"),
@@ -137,7 +137,7 @@ def test_an_error_of_the_upstream_is_passed_on_unchanged() -> None:
 def test_the_next_step_says_whether_the_call_has_started(
     phase: CallPhase, dispatched_at: datetime | None, says: str
 ) -> None:
-    call = make_call(phase=phase, dispatched_at=dispatched_at)
+    call = make_call(phase=phase, dispatched_at=dispatched_at, not_before=START)
 
     assert f"The call {says}" in get_next_step(call, poll_limit_reached=False)
 

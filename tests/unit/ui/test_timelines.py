@@ -92,7 +92,7 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
 @pytest.mark.parametrize(
     ("phase", "dispatched_at", "says"),
     [
-        (CallPhase.SCHEDULED, None, "The call has not started: it starts at its time."),
+        (CallPhase.SCHEDULED, None, "The call has not started: it starts at 2026-11-20T17:00:00.000Z."),
         (CallPhase.QUEUED, None, "The call waits in the queue for its turn."),
         (CallPhase.QUEUED, START, "The tool runs. The call waits for a runner."),
         (CallPhase.RUNNING, None, f"The call has not started. {UNSENT_REASON}"),
@@ -100,7 +100,9 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
     ],
 )
 def test_the_state_says_what_a_call_waits_for(phase: CallPhase, dispatched_at: datetime | None, says: str) -> None:
-    assert describe_state(make_call(phase=phase, dispatched_at=dispatched_at)) == says
+    call = make_call(phase=phase, dispatched_at=dispatched_at, not_before=START)
+
+    assert describe_state(call) == says
 
 
 def test_the_end_of_a_delivery_comes_after_its_last_attempt_although_two_clocks_wrote_them() -> None:
