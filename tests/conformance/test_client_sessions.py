@@ -107,7 +107,7 @@ async def test_open_work_is_counted_for_one_principal_and_for_all(store: Store) 
         await tx.webhooks.insert(disabled)
 
     async def count_open(principal: Principal | None) -> OpenWork:
-        return await store.read(lambda tx: tx.open_work.count_open(principal, ["git", "none"]))
+        return await store.read(lambda tx: tx.open_work.count_open(principal))
 
     await store.write(insert_calls)
     await store.write(insert_deliveries)

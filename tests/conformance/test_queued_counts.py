@@ -6,8 +6,11 @@ import pytest
 
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from tests.support.builders import make_call
 from tests.support.examples import ALICE, BOB
+
+OWNERS = (ALICE, BOB, Principal("carol"), None)
 
 
 async def insert(store: Store, calls: Sequence[Call]) -> None:
@@ -57,3 +60,20 @@ async def test_a_count_ends_at_its_limit_for_each_upstream(store: Store, monkeyp
         return [await tx.usage.count_queued(), await tx.usage.count_own_queued(ALICE, ["git", "time"])]
 
     assert await store.read(count) == [{"git": 2, "time": 1}, {"git": 2, "time": 1}]
+
+
+async def test_the_queued_calls_of_a_principal_are_counted_at_every_upstream(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at one that is not configured any more: its calls wait until it is again, or until their deadline."""
+    others = [make_call(principal=BOB, upstream=upstream) for upstream in ("another", "git", "zeta")]
+    phases = (CallPhase.QUEUED, CallPhase.RUNNING, CallPhase.SCHEDULED)
+    removed = [make_call(principal=ALICE, upstream="removed", phase=phase) for phase in phases]
+    await insert(store, [*others, *removed, *(make_call(principal=ALICE, upstream="git") for _ in range(2))])
+
+    counts = [(await store.read(lambda tx, who=who: tx.open_work.count_open(who))).queued_calls for who in OWNERS]
+    monkeypatch.setattr("ringback.storage.rows.insights.OPEN_COUNTED_MAX", 2)
+    limited = await store.read(lambda tx: tx.open_work.count_open(ALICE))
+
+    assert counts == [3, 3, 0, 6]
+    assert limited.queued_calls == 2

@@ -229,7 +229,7 @@ async def test_dead_deliveries_that_were_sent_again_are_neither_counted_nor_list
         return [[delivery.id for delivery in page] for page in pages]
 
     counts = await store.read(lambda tx: tx.deliveries.count_undelivered([HOOK], limit=5))
-    work = [await store.read(lambda tx, who=who: tx.open_work.count_open(who, ())) for who in (sent.principal, None)]
+    work = [await store.read(lambda tx, who=who: tx.open_work.count_open(who)) for who in (sent.principal, None)]
 
     assert await store.read(read) == [[unsent.id]] * 4
     assert counts[HOOK].dead == 1
@@ -246,7 +246,7 @@ async def test_open_deliveries_of_a_principal_are_counted_in_each_state_up_to_th
     pending = [make_numbered_delivery(number, DeliveryState.PENDING) for number in range(5, 7)]
     await insert(store, *held, *pending, make_numbered_delivery(7, DeliveryState.LEASED))
 
-    work = await store.read(lambda tx: tx.open_work.count_open(webhook.principal, ()))
+    work = await store.read(lambda tx: tx.open_work.count_open(webhook.principal))
 
     assert work.open_deliveries == {DeliveryState.HELD: 3, DeliveryState.PENDING: 2, DeliveryState.LEASED: 1}
 

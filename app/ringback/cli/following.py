@@ -120,13 +120,21 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
     if call.waits_for is None:
         return f"{call.id} is running."
     if call.waits_for == "not_before":
-        return f"{call.id} is scheduled."
+        return f"{call.id} is scheduled{_describe_start(call)}."
     if not await _has_paused_upstream(client, call):
         waits = "has not started: it waits" if call.dispatched_at is None else "waits"
         return f"{call.id} {waits} for its turn or for its upstream."
     from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
 
     return f"{call.id}: {describe_pause(call.upstream)}"
+
+
+def _describe_start(call: Call) -> str:
+    if call.not_before is None:
+        return ""
+    from ringback.domain.clock import format_iso  # noqa: PLC0415 - few calls start later
+
+    return f": it starts at {format_iso(call.not_before)}"
 
 
 async def _has_paused_upstream(client: RingbackClient, call: Call) -> bool:

@@ -155,8 +155,12 @@ class InsightRows(Protocol):
 
 
 class OpenWorkRows(Protocol):
-    async def count_open(self, principal: Principal | None, upstreams: Sequence[str]) -> OpenWork:
-        """What is open now; None: of all principals. Calls are counted as queued for these upstreams only."""
+    async def count_open(self, principal: Principal | None) -> OpenWork:
+        """What is open now; None: of all principals.
+
+        The queued calls of one principal are counted at `QUEUES_VISITED_MAX` upstreams at most, also at those that are not
+        configured.
+        """
         ...
 
 

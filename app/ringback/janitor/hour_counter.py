@@ -172,6 +172,6 @@ async def _write_batch(tx: Transaction, stream: FactStream, batch: _CountedHours
 
 
 async def _read_queues(tx: Transaction) -> tuple[datetime, dict[str, int]]:
-    work = await tx.open_work.count_open(None, ())
+    work = await tx.open_work.count_open(None)
     pending = work.open_deliveries.get(DeliveryState.PENDING, 0)
     return tx.now(), {QUEUED_MAX: work.queued_calls, PENDING_MAX: pending}

@@ -7,6 +7,7 @@ from ringback.amounts import format_amount
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus, Progress, WaitCause, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_waits import UNSENT_REASON, describe_wait
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
 from ringback.domain.login_waits import awaits_login, find_login_url
@@ -17,26 +18,15 @@ from ringback.protocol.upstream_logins import login_command
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
 """Characters of a question in the text; the structured content has all of it."""
 
-STOP_POLLING: Final = (
-    "Several polls have found no change, and polling does not make the call faster. Tell the user that it continues in the "
-    "background, and end your turn; come back when the user asks, or after a callback if one is registered. If you need the "
-    "result in this turn, call ringback_wait_for_call with a larger wait_seconds, up to 45: it returns when the call ends."
+_STOP_POLLING: Final = (
+    "Several polls have found no change, and polling does not make the call faster. Tell the user that it {state}, and end "
+    "your turn; come back when the user asks, or after a callback if one is registered. If you need the result in this turn, "
+    "call ringback_wait_for_call with a larger wait_seconds, up to 45: it returns when the call ends."
 )
-_STEP_RUNNING: Final = (
-    "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "
-    "ringback_wait_for_call with this call_id."
-)
-_STEP_QUEUED: Final = (
-    "The call waits in the queue for its turn. It needs nothing from you. Do something else, or end your turn. If you have "
-    "nothing else to do, call ringback_wait_for_call with this call_id."
-)
-_STEP_SCHEDULED: Final = (
-    "The call has not started: it starts at its time. It needs nothing from you. Do something else, or end your turn."
-)
-_WORKING_STEPS: Final[Mapping[WaitCause | None, str]] = {
-    WaitCause.NOT_BEFORE: _STEP_SCHEDULED,
-    WaitCause.QUEUE: _STEP_QUEUED,
-}
+_STEP_RUNNING: Final = "The call continues in the background."
+_STEP_NOTHING_NEEDED: Final = "It needs nothing from you."
+_STEP_LEAVE: Final = "Do something else, or end your turn."
+_STEP_WAIT: Final = "If you have nothing else to do, call ringback_wait_for_call with this call_id."
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
 _STEP_PAUSED: Final = (
     "It starts once the operator resumes the upstream. Polling does not make that sooner. Tell the user, and end your "
@@ -81,6 +71,7 @@ def summarize_call(call: Call) -> dict[str, Any]:
         "client_session_id": call.client_session_id,
         "correlation_id": call.correlation_id,
         "created_at": format_iso(call.created_at),
+        **({} if call.not_before is None else {"not_before": format_iso(call.not_before)}),
         "updated_at": format_iso(call.updated_at),
         "finished_at": None if call.finished_at is None else format_iso(call.finished_at),
     }
@@ -132,8 +123,19 @@ def get_next_step(call: Call, *, poll_limit_reached: bool, is_paused: bool = Fal
     if is_paused:
         return f"{describe_pause(call.upstream)} {_STEP_PAUSED}"
     if poll_limit_reached:
-        return STOP_POLLING
-    return _STEP_CANCELLING if call.cancel_requested else _WORKING_STEPS.get(call.waits_for, _STEP_RUNNING)
+        return _STOP_POLLING.format(state="continues in the background" if call.waits_for is None else "waits")
+    return _STEP_CANCELLING if call.cancel_requested else _get_working_step(call)
+
+
+def _get_working_step(call: Call) -> str:
+    match call.waits_for:
+        case WaitCause.NOT_BEFORE:
+            steps = (_STEP_NOTHING_NEEDED, _STEP_LEAVE)
+        case WaitCause.QUEUE:
+            steps = (_STEP_NOTHING_NEEDED, _STEP_LEAVE, _STEP_WAIT)
+        case _:  # a call that waits for its upstream may need a login
+            steps = (_STEP_LEAVE, _STEP_WAIT)
+    return " ".join([describe_wait(call) or _STEP_RUNNING, *steps])
 
 
 def render_call_text(call: Call, *, poll_limit_reached: bool = False, is_paused: bool = False) -> str:
@@ -246,6 +248,8 @@ def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
         case _ if call.runs == 0 and call.progress is not None and call.progress.message:
             # No tool has reported it: the runner says what the call waits for before it is sent.
             return call.progress.message.removesuffix(".")
+        case _ if call.waits_for is WaitCause.UPSTREAM:
+            return UNSENT_REASON.removesuffix(".")
         case _:
             return "The call waits in the queue for its turn"
 

@@ -25,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, RequestId
 
 from ringback.domain.ids import CallId
+from ringback.domain.inputs import ACCEPT_INPUT_ADVICE
 from ringback.domain.principal import Principal
 from ringback.protocol import tasks
 from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
@@ -43,8 +44,7 @@ _UNCERTAIN: Final = (
     'of Ringback set "isolation": "call" for this server.'
 )
 _NO_INPUT_ACCEPTED: Final = (
-    "The question was not asked: the call that asks does not accept input, or has ended. Start the call with accepts_input if "
-    "you can answer."
+    f"The question was not asked: the call that asks does not accept input, or has ended. {ACCEPT_INPUT_ADVICE}"
 )
 
 

@@ -13,6 +13,7 @@ from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX
 from ringback.domain.event import EventName
+from ringback.domain.inputs import ACCEPT_INPUT_ADVICE
 from ringback.runner.drivers import mrtr
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.builders import make_webhook
@@ -166,7 +167,7 @@ async def test_a_tool_that_requires_input_fails_the_call_if_the_starter_cannot_a
 
     assert stage.declared[0].elicitation is None
     assert ended.outcome is CallOutcome.UPSTREAM_ERROR
-    assert "accepts_input" in (ended.error or {})["message"]
+    assert (ended.error or {})["message"].endswith(ACCEPT_INPUT_ADVICE)
 
 
 async def test_an_upstream_whose_state_has_expired_passes_its_error_on(engine: Engine) -> None:

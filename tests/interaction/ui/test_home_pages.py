@@ -49,7 +49,7 @@ async def test_the_pause_of_an_upstream_is_on_the_first_page_on_the_page_of_its_
     assert cards["Calls in progress"] == "Calls in progress 1 1 waits for a runner (paused: git)"
     assert insights["paused_upstreams"] == ["git"]
     assert "an operator has paused its upstream, git." in paused
-    assert "The call waits for its upstream." in resumed
+    assert "The call waits in the queue for its turn." in resumed
 
 
 async def test_the_first_page_counts_the_calls_of_the_viewer_and_draws_those_that_ended(

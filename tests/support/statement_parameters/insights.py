@@ -27,7 +27,7 @@ INSIGHT_PARAMETERS: Final[StatementParameters] = {
     "open_work": {
         "calls_of_principal": [{}],
         "queued_calls": [{}],
-        "queued_calls_of_principal": [{"upstreams": '["busy", "rare"]'}],
+        "queued_calls_of_principal": [{"principal": "carol"}, {}],
         "scheduled_calls": [{}],
         "scheduled_calls_of_principal": [{}],
         "deliveries_of_principal": [{}],

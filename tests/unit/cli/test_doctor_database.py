@@ -115,7 +115,10 @@ def test_a_call_that_waits_long_for_a_runner_is_reported(run: Run, key: str) -> 
 
     asyncio.run(queue_old_call())
 
-    assert "has waited for 20 minutes" in list_failed_checks(list_checks(run))["queue"][1]
+    text = list_failed_checks(list_checks(run))["queue"][1]
+    assert "has waited for 20 minutes" in text
+    assert "ringback calls --queued --all-principals" in text
+    assert all(name in text for name in ("GET /v1/upstreams", "state", "intake", "queued_calls", "max_concurrent"))
 
 
 def register() -> None:

@@ -299,13 +299,20 @@ def test_a_join_says_that_an_operator_has_paused_the_upstream(
     assert ran.stderr.splitlines()[0] == f"{sentence} It continues if you interrupt this command."
 
 
-@pytest.mark.parametrize(("waits_for", "says"), [("not_before", "is scheduled."), (None, "is running.")])
-def test_a_join_says_whether_the_call_runs(
-    run: Run, service: respx.MockRouter, waits_for: str | None, says: str
+@pytest.mark.parametrize(
+    ("waits_for", "not_before", "says"),
+    [
+        ("not_before", "2026-11-21T06:00:00.000Z", "is scheduled: it starts at 2026-11-21T06:00:00.000Z."),
+        ("not_before", None, "is scheduled."),
+        (None, "2026-11-21T06:00:00.000Z", "is running."),
+    ],
+)
+def test_a_join_says_whether_the_call_runs_or_when_it_starts(
+    run: Run, service: respx.MockRouter, waits_for: str | None, not_before: str | None, says: str
 ) -> None:
-    service.get(PATH).side_effect = [call(WORKING, waits_for=waits_for), call(FINISHED)]
+    service.get(PATH).side_effect = [call(WORKING, waits_for=waits_for, not_before=not_before), call(FINISHED)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
-    assert (
-        run("join", CALL_ID).stderr.splitlines()[0] == f"{CALL_ID} {says} It continues if you interrupt this command."
-    )
+    joined = run("join", CALL_ID)
+
+    assert joined.stderr.splitlines()[0] == f"{CALL_ID} {says} It continues if you interrupt this command."

@@ -1,6 +1,7 @@
 """A model lists, reads and finds its calls with the built-in tools."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import jsonschema
@@ -8,6 +9,7 @@ import pytest
 
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
+from ringback.domain.clock import format_iso
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.mcp_server.builtin_tools.tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.calls.call_starts import StartCallRequest
@@ -61,6 +63,18 @@ async def test_a_running_call_is_returned_with_its_labels_and_progress(harness: 
     }
     assert "Progress 3 of 10: counting" in text(observed)
     assert "continues in the background" in text(observed)
+
+
+async def test_a_scheduled_call_says_when_it_starts(harness: BuiltinToolsHarness) -> None:
+    starts_at = harness.service.clock.now() + timedelta(hours=1)
+    call_id = await harness.start(not_before=starts_at)
+
+    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
+    listed = await harness.call_tool("ringback_list_calls")
+
+    assert observed["structuredContent"]["not_before"] == format_iso(starts_at)
+    assert listed["structuredContent"]["calls"][0]["not_before"] == format_iso(starts_at)
+    assert f"it starts at {format_iso(starts_at)}. It needs nothing" in text(observed)
 
 
 async def test_an_ended_call_returns_the_tools_own_content_unchanged(harness: BuiltinToolsHarness) -> None:

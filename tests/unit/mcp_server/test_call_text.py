@@ -1,6 +1,7 @@
 """What models read about a call: what it does now, and what to do next."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion, unknown_completion
+from ringback.domain.call_waits import UNSENT_REASON
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server.call_text import describe_call, get_next_step, get_pending_step, render_pending_text
 from ringback.mcp_server.tool_call_responder import build_call_result
@@ -44,6 +46,12 @@ def test_a_pending_text_says_why_the_tool_has_not_started(upstream: UpstreamInfo
     assert "it is queued already" in text
     assert call.id in text
     assert "runs" not in text
+
+
+def test_a_pending_text_says_that_a_call_whose_turn_has_come_is_not_sent_yet() -> None:
+    text = render_pending_text(make_call(phase=CallPhase.RUNNING, dispatched_at=None), make_info("ready"))
+
+    assert f"has not started. {UNSENT_REASON.removesuffix('.')} (call_id" in text
 
 
 def test_a_pending_text_says_when_a_call_that_was_refused_with_429_is_sent_again() -> None:
@@ -118,12 +126,26 @@ def test_an_error_of_the_upstream_is_passed_on_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "says"),
+    ("phase", "dispatched_at", "says"),
     [
-        (CallPhase.SCHEDULED, "has not started: it starts at its time"),
-        (CallPhase.QUEUED, "waits in the queue"),
-        (CallPhase.RUNNING, "continues in the background"),
+        (CallPhase.SCHEDULED, None, "has not started: it starts at 2026-11-20T17:00:00.000Z"),
+        (CallPhase.QUEUED, None, "waits in the queue"),
+        (CallPhase.RUNNING, None, f"has not started. {UNSENT_REASON} Do something else"),
+        (CallPhase.RUNNING, START, "continues in the background"),
     ],
 )
-def test_the_next_step_says_whether_the_call_has_started(phase: CallPhase, says: str) -> None:
-    assert f"The call {says}" in get_next_step(make_call(phase=phase), poll_limit_reached=False)
+def test_the_next_step_says_whether_the_call_has_started(
+    phase: CallPhase, dispatched_at: datetime | None, says: str
+) -> None:
+    call = make_call(phase=phase, dispatched_at=dispatched_at, not_before=START)
+
+    assert f"The call {says}" in get_next_step(call, poll_limit_reached=False)
+
+
+@pytest.mark.parametrize(("dispatched_at", "state"), [(None, "waits"), (START, "continues in the background")])
+def test_a_model_that_polls_too_often_is_told_whether_the_call_has_started(
+    dispatched_at: datetime | None, state: str
+) -> None:
+    call = make_call(phase=CallPhase.RUNNING, dispatched_at=dispatched_at)
+
+    assert f"Tell the user that it {state}, and end" in get_next_step(call, poll_limit_reached=True)

@@ -14,6 +14,7 @@ from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory, CallMarks, DeliveryHistory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_resumes import CallResume, ResumeSurface
+from ringback.domain.call_waits import UNSENT_REASON
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import EventName
 from ringback.ui.charts.session_charts import draw_session
@@ -27,7 +28,7 @@ from ringback.ui.charts.time_lanes import (
     TimeScale,
     draw_lanes,
 )
-from ringback.ui.charts.timelines import ENTRIES_MAX, draw_timeline, list_entries
+from ringback.ui.charts.timelines import ENTRIES_MAX, describe_state, draw_timeline, list_entries
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 
@@ -86,6 +87,22 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
         ("Attempt 2 to user.example:8443 (bell): 204, delivered after 12 ms", "good"),
         ("Client returned with a resume token (POST /v1/resume), 3 times from then on", "busy"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "dispatched_at", "says"),
+    [
+        (CallPhase.SCHEDULED, None, "The call has not started: it starts at 2026-11-20T17:00:00.000Z."),
+        (CallPhase.QUEUED, None, "The call waits in the queue for its turn."),
+        (CallPhase.QUEUED, START, "The tool runs. The call waits for a runner."),
+        (CallPhase.RUNNING, None, f"The call has not started. {UNSENT_REASON}"),
+        (CallPhase.RUNNING, START, "The tool runs."),
+    ],
+)
+def test_the_state_says_what_a_call_waits_for(phase: CallPhase, dispatched_at: datetime | None, says: str) -> None:
+    call = make_call(phase=phase, dispatched_at=dispatched_at, not_before=START)
+
+    assert describe_state(call) == says
 
 
 def test_the_end_of_a_delivery_comes_after_its_last_attempt_although_two_clocks_wrote_them() -> None:

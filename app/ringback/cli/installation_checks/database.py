@@ -30,6 +30,12 @@ OVERDUE_SECONDS_MAX: Final = 300.0
 """The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
 QUEUE_AGE_SECONDS_MAX: Final = 300.0
 """As the alert rule RingbackCallsQueued (scripts/deploy/alerts.yaml)."""
+_QUEUE_ADVICE: Final = (
+    "List the calls that wait: ringback calls --queued --all-principals. Look at their upstream in GET /v1/upstreams: `state` "
+    "says whether it can be reached, `intake` whether an operator has paused it, and `queued_calls` how many calls wait for "
+    "the `max_concurrent` places of each node, of which one of several principals gets three quarters at most. An upstream "
+    "that is not listed is not configured any more. If no call of any upstream runs, start a node with the role runner."
+)
 API_KEYS_CHECK: Final = "API keys"
 """The name of the check that a database has if it can be opened."""
 NODE_CONNECTIONS_MAX: Final = 17
@@ -274,8 +280,7 @@ async def _check_queue(store: Store) -> Finding:
     if age is not None and age > QUEUE_AGE_SECONDS_MAX:
         return fault(
             "queue",
-            f"A call has waited for {age / 60:.0f} minutes. Is a node with the role runner up, its upstream reachable, and "
-            "has the principal less than its share of the places there (max_concurrent)? See: ringback upstreams",
+            f"A call has waited for {age / 60:.0f} minutes. {_QUEUE_ADVICE}",
         )
     return fine("queue", "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s")
 

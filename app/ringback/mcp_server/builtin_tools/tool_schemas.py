@@ -145,6 +145,11 @@ _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
     "input_requests": {"type": "object", "description": "The tool's open questions by key."},
     "cancel_requested": {"type": "boolean"},
     "created_at": {"type": "string", "format": "date-time"},
+    "not_before": {
+        "type": "string",
+        "format": "date-time",
+        "description": "When a call that starts later is queued.",
+    },
     "updated_at": {"type": "string", "format": "date-time"},
     "finished_at": {"type": ["string", "null"], "format": "date-time"},
     "error": {"type": "object", "description": "The JSON-RPC error of a failed call."},

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from ringback.backoff import ROUND_BACKOFF
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
-from ringback.domain.inputs import check_input_requests, require_further_round
+from ringback.domain.inputs import ACCEPT_INPUT_ADVICE, check_input_requests, require_further_round
 from ringback.protocol.errors import RequestFailed, RequestNotSent
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
@@ -115,7 +115,7 @@ def _park_for_input(call: Call, handle: Handle, requests: Any) -> CallCompletion
 def input_not_accepted_completion() -> CallCompletion:
     return failed_completion(
         CallOutcome.UPSTREAM_ERROR,
-        "The tool asks for input, which this call does not accept. Start the call with accepts_input if you can answer.",
+        f"The tool asks for input, which this call does not accept. {ACCEPT_INPUT_ADVICE}",
     )
 
 

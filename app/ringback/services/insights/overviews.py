@@ -81,7 +81,7 @@ async def _read_overview(
         described.append(describe_hour(start, counts))
         if len(described) % HOURS_BETWEEN_PAUSES == 0:
             await tx.pause()
-    work = await tx.open_work.count_open(principal, upstreams)
+    work = await tx.open_work.count_open(principal)
     return InsightsOverview(
         since=within.since,
         until=now,

@@ -27,6 +27,7 @@ from ringback.domain.insights import (
     merge_counts,
 )
 from ringback.domain.principal import ALL_PRINCIPALS, Principal
+from ringback.domain.usage import QUEUES_VISITED_MAX
 from ringback.storage.rows.columns import instant_to_column, json_to_column
 from ringback.storage.rows.insight_facts import STREAM_FORMS
 from ringback.storage.rows.operations import SqlUsage
@@ -113,7 +114,7 @@ def _range(hours: HourRange) -> dict[str, Any]:
 class SqlOpenWork(SqlRows, noun="open_work"):
     """Implements `domain.insight_rows.OpenWorkRows`."""
 
-    async def count_open(self, principal: Principal | None, upstreams: Sequence[str]) -> OpenWork:
+    async def count_open(self, principal: Principal | None) -> OpenWork:
         if principal is None:
             return await self._count_all()
         calls = await self._count_by("calls_of_principal", "status", principal=principal)
@@ -124,13 +125,10 @@ class SqlOpenWork(SqlRows, noun="open_work"):
             scan=_WEBHOOKS_SCANNED_MAX,
             limit=OPEN_COUNTED_MAX,
         )
-        queued = await self._count(
-            "queued_calls_of_principal", principal=principal, upstreams=self._sql.array(upstreams)
-        )
         return _describe_open(
             calls,
             deliveries,
-            queued=queued,
+            queued=await self._count("queued_calls_of_principal", principal=principal, scan=QUEUES_VISITED_MAX),
             scheduled=await self._count("scheduled_calls_of_principal", principal=principal),
             dead=await self._count("dead_deliveries_of_principal", principal=principal),
             failing=await self._count("failing_webhooks_of_principal", principal=principal),

@@ -16,6 +16,7 @@ from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory, DeliveryHistory
 from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
+from ringback.domain.call_waits import describe_wait
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.upstream_pauses import describe_pause, waits_while_paused
@@ -133,8 +134,9 @@ def describe_state(call: Call, *, is_paused: bool = False) -> str:
         return "The tool waits for input."
     if is_paused and waits_while_paused(call):
         return describe_pause(call.upstream)
-    waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
-    return waits.get(call.phase, "The tool runs.")
+    if (wait := describe_wait(call)) is not None:
+        return wait
+    return "The tool runs." if call.phase is not CallPhase.QUEUED else "The tool runs. The call waits for a runner."
 
 
 def name_receiver(webhook: Webhook) -> str:

@@ -10,10 +10,19 @@ GROUP BY status;
 -- name: queued_calls
 SELECT count(*) AS count FROM (SELECT 1 FROM calls WHERE phase = 'queued' LIMIT :limit) AS counted;
 
+-- Steps along the queue from upstream to upstream, `scan` of them at most: a call can wait for an upstream that is not configured.
 -- name: queued_calls_of_principal
+WITH RECURSIVE upstreams (upstream, number) AS (
+    SELECT min(upstream), 1 FROM calls WHERE phase = 'queued'
+    UNION ALL
+    SELECT (SELECT min(upstream) FROM calls WHERE phase = 'queued' AND upstream > upstreams.upstream), number + 1
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL AND number < :scan
+)
 SELECT count(*) AS count FROM (
-    SELECT 1 FROM unnest(:upstreams::text[]) AS wanted (name)
-    JOIN calls ON calls.phase = 'queued' AND calls.upstream = wanted.name AND calls.principal = :principal
+    SELECT 1 FROM upstreams CROSS JOIN LATERAL (
+        SELECT 1 FROM calls
+        WHERE phase = 'queued' AND calls.upstream = upstreams.upstream AND calls.principal = :principal LIMIT :limit
+    ) AS of_upstream
     LIMIT :limit
 ) AS counted;
 

@@ -6,11 +6,17 @@ SELECT status, calls AS count FROM call_counts WHERE principal = :principal;
 -- name: queued_calls
 SELECT count(*) AS count FROM (SELECT 1 FROM calls WHERE phase = 'queued' LIMIT :limit);
 
+-- Steps along the queue from upstream to upstream, `scan` of them at most: a call can wait for an upstream that is not configured.
 -- name: queued_calls_of_principal
+WITH RECURSIVE upstreams (upstream, number) AS (
+    SELECT min(upstream), 1 FROM calls WHERE phase = 'queued'
+    UNION ALL
+    SELECT (SELECT min(upstream) FROM calls WHERE phase = 'queued' AND upstream > upstreams.upstream), number + 1
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL AND number < :scan
+)
 SELECT count(*) AS count FROM (
-    SELECT 1 FROM json_each(:upstreams) AS wanted
-    CROSS JOIN calls INDEXED BY calls_queued
-        ON calls.phase = 'queued' AND calls.upstream = wanted.value AND calls.principal = :principal
+    SELECT 1 FROM upstreams CROSS JOIN calls INDEXED BY calls_queued
+        ON calls.phase = 'queued' AND calls.upstream = upstreams.upstream AND calls.principal = :principal
     LIMIT :limit
 );
 
