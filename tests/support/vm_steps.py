@@ -23,7 +23,11 @@ class VmSteps:
 
 @contextmanager
 def counting_vm_steps(connection: sqlite3.Connection) -> Generator[VmSteps]:
-    """Counts what the connection does meanwhile."""
+    """Counts what the connection does meanwhile.
+
+    Leave it while no other thread uses the connection, or after it was closed: to remove the handler, Python waits for the
+    statement that runs, and keeps the interpreter's lock, for which the handler of that statement waits.
+    """
     steps = VmSteps()
 
     def add_steps() -> int:

@@ -78,7 +78,6 @@ async def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
         monkeypatch.setattr(database, "open_connection", open_and_count)
         async with running_events_gate(tmp_path, quota_subscriptions=NO_QUOTA) as gate:
             yield Street(gate, steps)
-            stack.close()
 
 
 def make_requests(gate: EventsGate, receiver: Receiver) -> Mapping[str, Callable[[], Awaitable[object]]]:

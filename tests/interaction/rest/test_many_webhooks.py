@@ -81,7 +81,6 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
         monkeypatch.setattr(database, "open_connection", open_and_count)
         async with running_service(tmp_path) as service:
             yield StepCounter(service, await service.create_client("alice"), steps)
-            stack.close()
 
 
 @pytest.mark.requirement("R25")
