@@ -145,6 +145,9 @@ async def test_the_end_of_a_call_in_a_session_of_its_own_is_no_sign_of_life() ->
             await upstream.wait_until_held(2)
             app.runs.clear()
             await wait_for_state(known, "unresponsive")
+            posts = app.posts
+            await wait_until_true(lambda: app.posts >= posts + 2)  # a response that was under way has arrived meanwhile
+            await wait_for_state(known, "unresponsive")
             since = get_info(known).state_since
             calls[0].cancel()
             await wait_until_true(lambda: get_info(known).calls_in_flight == 1)
