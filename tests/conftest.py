@@ -204,6 +204,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def without_garbage_collector() -> Generator[None]:
+    """What a test counts in memory afterwards is what something still refers to, and what is in reference cycles."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 SERVICE_TIMEOUTS: Final = {
     "ringback.upstreams.proxy": ["CONNECT_WAIT_SECONDS"],
     "ringback.upstreams.catalog.catalog_refresher": ["LIST_TIMEOUT_SECONDS"],

@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -18,14 +18,6 @@ KEPT_MAX = 3
 """Of each kind: the last request of each connection, and what the last call leaves until its callback is sent."""
 COUNT = {"name": "count", "arguments": {}, "_meta": {"progressToken": "count"}}
 """The tool reports progress, so that helpers run beside the wait for its response."""
-
-
-@pytest.fixture
-def without_garbage_collector() -> Generator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def count_kept() -> Counter[type]:

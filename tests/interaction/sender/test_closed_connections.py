@@ -1,7 +1,6 @@
 """A failed attempt is not in memory until the garbage collector runs: its body may have hundreds of kilobytes."""
 
 import gc
-from collections.abc import Generator
 
 import pytest
 
@@ -12,19 +11,12 @@ from tests.support.receivers import AcceptedConnection, Behaviour, never_read, s
 from tests.support.resolvers import loopback_target
 
 anyio_backend = both_event_loops
+pytestmark = pytest.mark.usefixtures("without_garbage_collector")
 
 ATTEMPTS = 8
 KEPT_MAX = 1
 """An event loop closes a connection in a later turn."""
 BODY = b"x" * 200_000
-
-
-@pytest.fixture(autouse=True)
-def _without_garbage_collector() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - pytest calls it
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def disconnect(connection: AcceptedConnection) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -10,25 +10,16 @@ import pytest
 
 from ringback.upstreams.transports.http_connection import BUFFERED_BYTES_MAX, UpstreamHttpConnection
 from tests.support.engine import wait_until
+from tests.support.event_loops import both_event_loops
 from tests.support.raw_http_server import OK, RawServer, client, read_request, serving_raw
+
+anyio_backend = both_event_loops
+pytestmark = pytest.mark.usefixtures("without_garbage_collector")
 
 REQUESTS = 8
 FLOOD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + b": comment\n\n" * BUFFERED_BYTES_MAX
 BROKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok"
 BEGUN = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture(autouse=True)
-def _without_garbage_collector() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - pytest calls it
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def count_connections() -> int:
