@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallPhase, CallStatus, Progress
+from ringback.domain.call import Call, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_waits import describe_wait
 from ringback.domain.clock import format_iso, seconds
 from ringback.domain.login_waits import find_login_url
 from ringback.domain.upstream_pauses import describe_pause
@@ -129,9 +130,7 @@ def status_message(call: Call, *, is_paused: bool = False) -> str | None:
 def _working_message(call: Call) -> str:
     if call.progress is not None:
         return progress_text(call.progress)
-    if call.phase is CallPhase.SCHEDULED and call.not_before is not None:
-        return f"Starts at {format_iso(call.not_before)}."
-    return "Waiting for the upstream." if call.dispatched_at is None else "The tool is running."
+    return describe_wait(call) or "The tool is running."
 
 
 def progress_params(progress: Progress) -> dict[str, Any]:

@@ -147,12 +147,13 @@ def test_progress_is_described_by_the_tools_text_or_in_numbers(progress: Progres
     assert status_message(replace(make_working_call(), progress=progress)) == text
 
 
-def test_a_call_that_waits_for_its_upstream_says_so() -> None:
-    assert status_message(make_call()) == "Waiting for the upstream."
+def test_a_call_that_waits_says_what_it_waits_for() -> None:
+    assert status_message(make_call()) == "The call waits in the queue for its turn."
+    assert "sent once its upstream can be reached" in str(status_message(make_call(phase=CallPhase.RUNNING)))
     paused = status_message(make_call(), is_paused=True)
     assert paused == f"The call waits because an operator has paused its upstream, {make_call().upstream}."
     scheduled = make_call(phase=CallPhase.SCHEDULED, not_before=START)
-    assert status_message(scheduled) == "Starts at 2026-11-20T17:00:00.000Z."
+    assert status_message(scheduled) == "The call has not started: it starts at 2026-11-20T17:00:00.000Z."
     assert status_message(make_working_call()) == "The tool is running."
 
 
