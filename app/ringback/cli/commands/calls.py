@@ -39,12 +39,6 @@ _COLUMNS: Final = (
     *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
 )
 
-_WAIT_TEXTS: Final = {
-    "not_before": "starts later",
-    "queue": "queued",
-    "upstream": "waits for its upstream",
-}
-"""By `waits_for`."""
 _UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -123,9 +117,12 @@ def list_calls(
 
 def _to_row(call: Call) -> Mapping[str, Any]:
     """As it is, but a call that waits for its start has another status than one that runs."""
-    is_waiting = call.status == "working" and call.dispatched_at is None
-    cause = _WAIT_TEXTS.get(call.waits_for or "", "not started")
-    return call.model_dump() | ({"status": f"working ({cause})"} if is_waiting else {})
+    row = call.model_dump()
+    if call.status != "working" or call.dispatched_at is not None:
+        return row
+    from ringback.domain.call_waits import WAIT_WORDS  # noqa: PLC0415 - most calls that are listed do not wait
+
+    return row | {"status": f"working ({WAIT_WORDS.get(call.waits_for or '', 'not started')})"}
 
 
 @app.command("show")
