@@ -46,6 +46,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--json-args",
         "--wait",
         "--wait-seconds",
+        "--wait-for-input",
         "--session",
         "--correlation",
         "--callback",
@@ -60,7 +61,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("upstreams",): {"--json", "--url", "--api-key", "reload"},
     ("upstreams", "reload"): {"--json", "--url", "--api-key"},
     ("tools",): {"--json", "--url", "--api-key"},
-    ("join",): {"--wait-seconds", "--json", "--url", "--api-key"},
+    ("join",): {"--wait-seconds", "--wait-for-input", "--json", "--url", "--api-key"},
     ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
@@ -79,7 +80,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("principals",): {"erase"},
     ("principals", "erase"): {"--yes", "--cancel", "--json", "--url", "--api-key"},
     ("erasure",): {"--json", "--url", "--api-key"},
-    ("calls", "answer"): {"--accept", "--decline", "--key", "--json", "--url", "--api-key"},
+    ("calls", "answer"): {"--arg", "--accept", "--decline", "--key", "--json", "--url", "--api-key"},
     ("events",): {
         *("--follow", "--cursor", "--name", "--call", "--session", "--correlation", "--json", "--url", "--api-key"),
         "--limit",
@@ -120,6 +121,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("webhooks", "add"): {
         *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
+            "--match-correlation",
             "--secret",
             "--include-result",
             "--detached",

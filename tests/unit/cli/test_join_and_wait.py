@@ -179,21 +179,58 @@ def test_a_question_of_the_tool_is_shown_once_with_the_command_that_answers_it(
     service.get(PATH).side_effect = [call(asking), call(asking), call(FINISHED)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
-    ran = run("join", CALL_ID)
+    ran = run("join", CALL_ID, "--wait-for-input")
 
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
     assert ran.stderr.count("The tool asks: Which branch?") == 1
-    assert f'ringback calls answer {CALL_ID} --key r1.1 --accept \'{{"branch": "…"}}\'' in ran.stderr
+    assert f"ringback calls answer {CALL_ID} --key r1.1 --arg 'branch=…'" in ran.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--wait-seconds", "60")])
+def test_without_a_terminal_a_question_ends_the_wait_with_an_exit_code_of_its_own(
+    run: Run, service: respx.MockRouter, options: tuple[str, ...]
+) -> None:
+    """A script waited for ever for a person whom nobody had told."""
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": CALL_ID}
+    service.get(PATH).side_effect = [call(WORKING), call(asking)]
+
+    ran = run("join", CALL_ID, "--json", *options)
+
+    assert (ran.exit_code, json.loads(ran.stdout)["call"]["status"]) == (3, "input_required")
+    assert "The tool asks: Which branch?" in ran.stderr
+    assert ran.stderr.endswith(
+        f"{CALL_ID} waits for input, and continues with it. Join it again after that: ringback join {CALL_ID}\n"
+    )
+
+
+def test_at_a_terminal_a_join_waits_for_the_answer(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may answer in another one."""
+    monkeypatch.setattr("ringback.cli.following.has_terminal", lambda: True)
+    service.get(PATH).side_effect = [call({**examples.INPUT_REQUIRED_CALL, "id": CALL_ID}), call(FINISHED)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    assert run("join", CALL_ID).exit_code == 0
+
+
+def test_a_wait_for_an_answer_ends_at_its_time(run: Run, service: respx.MockRouter) -> None:
+    service.get(PATH).respond(json={**examples.INPUT_REQUIRED_CALL, "id": CALL_ID})
+
+    assert run("join", CALL_ID, "--wait-for-input", "--wait-seconds", "0").exit_code == 75
 
 
 @pytest.mark.parametrize(
     ("properties", "required", "draft"),
     [
-        (["value", "times"], ["value"], '\'{"value": "…"}\''),
-        (["it's"], [], '\'{"it\'"\'"\'s": "…"}\''),
-        ([str(number) for number in range(11)], [], "'{…}'"),
-        ([], [], "'{…}'"),
+        (["value", "times"], ["value"], "--arg 'value=…'"),
+        (["value", "times"], [], "--arg 'value=…' --arg 'times=…'"),
+        (["it's"], [], """--arg 'it'"'"'s=…'"""),
+        (["a=b"], [], """--accept '{"a=b": "…"}'"""),
+        ([str(number) for number in range(11)], [], "--accept '{…}'"),
+        ([], [], "--accept '{…}'"),
     ],
-    ids=["required", "quoted", "many", "empty"],
+    ids=["required", "several", "quoted", "not a name", "many", "empty"],
 )
 def test_the_command_that_answers_a_question_names_the_values_that_its_form_requires(
     properties: list[str], required: list[str], draft: str
@@ -202,7 +239,7 @@ def test_the_command_that_answers_a_question_names_the_values_that_its_form_requ
     request = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": schema}}
     asking = Call.model_validate({**examples.INPUT_REQUIRED_CALL, "input_requests": {"r1.1": request}})
 
-    assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 --accept {draft}")
+    assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 {draft}")
 
 
 def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:
@@ -214,7 +251,7 @@ def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, servic
     service.get(PATH).side_effect = [call(asking), call(FINISHED)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
-    ran = run("join", CALL_ID)
+    ran = run("join", CALL_ID, "--wait-for-input")
 
     assert f"Sign in to 'git'.\nOpen in a browser: {LOGIN_URL}\nOr run here: ringback upstreams login git" in ran.stderr
     assert "answer" not in ran.stderr
