@@ -256,8 +256,8 @@ def _draft_answer(params: Mapping[str, Any]) -> str:
 
 
 def describe_outcome(call: Call) -> str:
-    message = (call.error or {}).get("message")
-    return f"{call.id} ended as {call.status} ({call.outcome})" + (f": {message}" if message else ".")
+    reason = f": {call.error.message}" if call.error and call.error.message else "."
+    return f"{call.id} ended as {call.status} ({call.outcome}){reason}"
 
 
 def join_advice(call_id: str) -> str:

@@ -78,6 +78,7 @@ if typing.TYPE_CHECKING:
         Answered,
         BatchedCall,
         Call,
+        CallError,
         Cancellation,
         Event,
         EventPage,
@@ -153,6 +154,7 @@ __all__ = [
     "AuditEntry",
     "BatchedCall",
     "Call",
+    "CallError",
     "CallHandle",
     "CallHistory",
     "CallOptions",
@@ -250,7 +252,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "CallHistory CallResume ClientSession HourInsights Insights Latency SessionInsights UpstreamInsights"
     ),
     "ringback.client.models": (
-        "Answered BatchedCall Call Cancellation Event EventPage EventType InputRequest Listener Progress "
+        "Answered BatchedCall Call CallError Cancellation Event EventPage EventType InputRequest Listener Progress "
         "PublishedEvent Resumed Started"
     ),
     "ringback.client.options": (

@@ -70,7 +70,7 @@ async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: S
 
     assert (call.status, call.outcome) == ("failed", "unknown")
     assert call.error is not None
-    assert call.error["message"] == "The upstream was lost."
+    assert call.error.message == "The upstream was lost."
 
 
 async def test_calls_are_started_together_and_later(alice: RingbackClient, service: ServiceUnderTest) -> None:

@@ -72,7 +72,7 @@ def test_a_join_that_ends_too_early_leaves_the_call_and_says_how_to_join_again(
 
 
 def test_a_join_prints_the_call_and_its_result_as_json(run: Run, service: respx.MockRouter) -> None:
-    lost = {"status": "failed", "outcome": "unknown", "error": {"code": -32603, "message": "lost"}}
+    lost = {"status": "failed", "outcome": "unknown", "error": {"code": "unknown", "message": "lost"}}
     service.get(PATH).side_effect = [call(FINISHED), call(FINISHED, **lost)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
@@ -306,7 +306,13 @@ def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.Mock
 
 
 def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRouter) -> None:
-    lost = {**FINISHED, "id": "call_2", "status": "failed", "outcome": "unknown", "error": {"message": "lost"}}
+    lost = {
+        **FINISHED,
+        "id": "call_2",
+        "status": "failed",
+        "outcome": "unknown",
+        "error": {"code": "unknown", "message": "lost"},
+    }
     service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, lost], "done": True})
 
     ran = run("wait", CALL_ID, "call_2", "--json")
