@@ -5,8 +5,9 @@
         call = await ringback.wait(started.call_id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client              RingbackClient: calls
-    results             its methods about stored results
+    client              RingbackClient: starts and changes calls
+    call_reads          its methods that read calls, and wait for their ends
+    results             … about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
     upstreams           … upstreams and their tools

@@ -62,7 +62,10 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("upstreams", "reload"): {"--json", "--url", "--api-key"},
     ("tools",): {"--json", "--url", "--api-key"},
     ("join",): {"--wait-seconds", "--wait-for-input", "--json", "--url", "--api-key"},
-    ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
+    ("wait",): {
+        *("--session", "--correlation", "--upstream", "--tool", "--since"),
+        *("--any", "--wait-seconds", "--json", "--url", "--api-key"),
+    },
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
         *("--queued", "--failed", "--since", "--until", "--id", "--min-runs", "--min-delivery-attempts"),
@@ -188,7 +191,7 @@ def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...])
 
 @pytest.mark.parametrize(
     "command",
-    ["call", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
+    ["call", "wait", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
 )
 def test_each_command_with_a_session_takes_both_names_of_the_option(run: Run, command: str) -> None:
     shown = run(*command.split(), "--help").stdout

@@ -13,7 +13,7 @@ from typer.testing import Result
 from ringback.cli.following import describe_input_request
 from ringback.client import Call
 from ringback.schemas import examples
-from tests.support.mocked_requests import get_last_request, list_requests, parse_body
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
 
@@ -320,6 +320,109 @@ def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRou
     assert ran.exit_code == 1
     assert ran.stderr == "call_2 ended as failed (unknown): lost\n"
     assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]
+
+
+def respond_with_pages(service: respx.MockRouter, *pages: list[dict[str, Any]]) -> respx.Route:
+    """The matching calls. The command reads them once to see whether the service is there, and once to wait for them."""
+    route = service.get("/v1/calls")
+    cursors = [*map(str, range(1, len(pages))), None]
+    route.side_effect = [
+        httpx.Response(200, json={"calls": page, "next_cursor": cursor})
+        for page, cursor in zip(pages, cursors, strict=True)
+    ] * 2
+    return route
+
+
+def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter) -> None:
+    """The ids of two hundred calls had to be collected, and given a hundred at a time."""
+    working = [{**WORKING, "id": f"call_{number}"} for number in range(150)]
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": "call_149"}
+    ended = [{**FINISHED, "id": each["id"]} for each in working]
+    listing = respond_with_pages(service, [{**FINISHED, "id": "call_early"}, *working[:99]], [*working[99:149], asking])
+    waiting = service.post("/v1/calls/wait")
+    waiting.side_effect = [
+        httpx.Response(200, json={"calls": ended[:100], "done": True}),
+        httpx.Response(200, json={"calls": ended[100:], "done": True}),
+    ]
+    filters = ("--session", "s1", "--correlation", "batch-7", "--upstream", "git", "--tool", "git_log")
+
+    ran = run("wait", *filters, "--since", "2026-11-20T17:00:00Z")
+
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines() == [f"call_{each} completed (result)" for each in ("early", *range(150))]
+    assert ran.stderr.splitlines() == [
+        "1 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "101 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "151 of 151 calls have ended.",
+    ]
+    assert [len(parse_body(request)["call_ids"]) for request in list_requests(waiting)] == [100, 50]
+    assert parse_query(list_requests(listing)[0]) == {
+        "client_session_id": "s1",
+        "correlation_id": "batch-7",
+        "upstream": "git",
+        "tool": "git_log",
+        "since": "2026-11-20T17:00:00+00:00",
+    }
+
+
+def test_a_matching_call_that_ended_before_the_wait_decides_its_exit_code(run: Run, service: respx.MockRouter) -> None:
+    """Else the code of a batch would depend on how fast its calls fail."""
+    lost = {**FINISHED, "id": "call_2", "status": "failed", "outcome": "rejected", "error": None}
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, lost], "next_cursor": None})
+
+    ran = run("wait", "--correlation-id", "batch-7", "--json")
+
+    assert ran.exit_code == 1
+    assert ran.stderr == "call_2 ended as failed (rejected).\n"
+    assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]
+
+
+def test_a_wait_for_calls_that_match_ends_at_its_time(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, {**WORKING, "id": "call_2"}], "next_cursor": None})
+
+    ran = run("wait", "--session", "s1", "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
+    assert "1 of 2 calls continue." in ran.stderr
+
+
+def test_a_wait_for_calls_that_match_outlives_an_outage(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    page = httpx.Response(200, json={"calls": [WORKING], "next_cursor": None})
+    service.get("/v1/calls").side_effect = [page, AWAY, page]
+    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED], "done": True})
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.count("The next attempt follows.") == 1
+
+
+def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:
+    """A mistyped id must not look like success."""
+    service.get("/v1/calls").respond(json={"calls": [], "next_cursor": None})
+
+    ran = run("wait", "--correlation", "batch-8")
+
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", "Error: There are no such calls.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give CALL_IDs, or --session, --correlation"),
+        ((CALL_ID, "--session", "s1"), "give CALL_IDs or filters, not both"),
+        (("--session", "s1", "--any"), "--any takes CALL_IDs"),
+    ],
+    ids=["nothing", "both", "any"],
+)
+def test_a_wait_is_for_ids_or_for_calls_that_match(run: Run, options: tuple[str, ...], words: str) -> None:
+    ran = run("wait", *options)
+
+    assert ran.exit_code == 2
+    assert words in " ".join(ran.stderr.replace("│", "").split())
 
 
 @pytest.mark.parametrize(
