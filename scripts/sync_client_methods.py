@@ -34,6 +34,7 @@ class Group:
 
 GROUPS: Final = (
     Group("client", "RingbackClient", "calls", "SyncCallMethods"),
+    Group("call_reads", "CallReadMethods", "call_reads", "SyncCallReadMethods"),
     Group("webhooks", "WebhookMethods", "webhooks", "SyncWebhookMethods"),
     Group("events", "EventMethods", "events", "SyncEventMethods"),
     Group("results", "ResultMethods", "results", "SyncResultMethods"),

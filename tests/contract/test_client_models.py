@@ -31,6 +31,7 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     webhook_models.Attempt: "AttemptView",
     models.BatchedCall: "BatchedCallView",
     models.Call: "CallView",
+    models.CallError: "CallErrorView",
     models.CallPage: "CallPageView",
     models.Cancellation: "CancelledCallsView",
     webhook_models.ChangedWebhook: "ChangedWebhookView",

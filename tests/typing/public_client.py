@@ -34,6 +34,7 @@ async def use_the_asynchronous_client() -> None:
         assert_type(started.result, Mapping[str, Any] | None)
         assert_type(await ringback.wait(started.call.id, timeout_seconds=60), Call)
         assert_type(await ringback.wait_any([started.call.id]), Sequence[Call])
+        assert_type(await ringback.wait_calls(correlation_id="c1"), Sequence[Call])
         assert_type(await ringback.resume(started.resume_token), Resumed)
         assert_type(await ringback.register_webhook("https://agent.example/", ordered=True), RegisteredWebhook)
         assert_type(await ringback.poll_events(limit=5), EventPage)

@@ -120,7 +120,7 @@ def _find_text(kind: CallStateKind, call: Call, result: Mapping[str, Any] | None
 def _describe_failure(call: Call) -> str:
     """Our sentence for a model. An upstream's own words follow it where they help the model to do better."""
     tool = f"The tool '{call.tool}'"
-    message = (call.error or {}).get("message", "")
+    message = "" if call.error is None else call.error.message
     match call.outcome:
         case "upstream_error":
             return f"{tool} failed on its server: {message}"

@@ -47,6 +47,7 @@ traceback is a bug. Exit codes:
     0    success
     1    the call ended with another outcome than `result`, a callback is invalid or was refused, or the doctor found a fault
     2    the request failed: usage, settings, connection, or a problem that the service reports
+    3    the call waits for input, and the command does not, because it has no terminal
     74   the output could not be written; what the command did is done
     75   a wait ended before its call, or a repetition may succeed: the database is away, or a disk is full
     130  Ctrl-C

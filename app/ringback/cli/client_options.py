@@ -58,6 +58,13 @@ WaitSeconds = Annotated[
     float | None,
     typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
 ]
+WaitForInput = Annotated[
+    bool,
+    typer.Option(
+        "--wait-for-input",
+        help="Go on waiting when the tool requests input, as at a terminal. Without one, the command ends with exit code 3.",
+    ),
+]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")

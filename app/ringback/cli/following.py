@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from ringback.amounts import format_amount
 from ringback.backoff import Backoff
 from ringback.cli.output import (
+    EXIT_INPUT_REQUIRED,
     EXIT_NO_RESULT,
     EXIT_NOT_DONE,
     TRY_AGAIN,
@@ -76,18 +78,38 @@ async def repeat_request(send: Callable[[], Awaitable[T]], *, ends_at: float = i
             await asyncio.sleep(pause)
 
 
+def has_terminal() -> bool:
+    """Whether a person may be there who reads a question and answers it, in another terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()  # it is None if the process was started without it
+
+
 async def show_outcome(
-    client: RingbackClient, call: Call, result: Mapping[str, Any] | None, *, ends_at: float = inf, as_json: bool = False
+    client: RingbackClient,
+    call: Call,
+    result: Mapping[str, Any] | None,
+    *,
+    ends_at: float = inf,
+    wait_for_input: bool = False,
+    as_json: bool = False,
 ) -> int:
-    """Follow the call and print its result, or the reason for its absence. Returns the exit code."""
+    """Follow the call and print its result, or the reason for its absence. Returns the exit code.
+
+    `wait_for_input`: the wait goes on while the tool requests input, also without a terminal.
+    """
+    waits_for_input = wait_for_input or has_terminal()
     if not call.final:
-        call = await follow_call(client, call, ends_at=ends_at)
+        call = await follow_call(client, call, ends_at=ends_at, waits_for_input=waits_for_input)
     if call.status == "completed" and result is None:
         result = await repeat_request(lambda: client.result(call.id), ends_at=ends_at)
     if as_json:
         print_json({"call": model_to_json(call), "result": result})
     elif result is not None:
         print_result(result)
+    if call.input_requests and not waits_for_input:
+        print_message(
+            f"{call.id} waits for input, and continues with it. Join it again after that: ringback join {call.id}"
+        )
+        return EXIT_INPUT_REQUIRED
     if not call.final:
         print_message(f"{call.id} is {call.status}, and continues. {join_advice(call.id)}")
         return TRY_AGAIN
@@ -96,8 +118,13 @@ async def show_outcome(
     return 0 if call.outcome == "result" else EXIT_NO_RESULT
 
 
-async def follow_call(client: RingbackClient, call: Call, *, ends_at: float = inf) -> Call:
-    """Poll the call until it ends or the time is over. Its stored progress is shown first."""
+async def follow_call(
+    client: RingbackClient, call: Call, *, ends_at: float = inf, waits_for_input: bool = True
+) -> Call:
+    """Poll the call until it ends, the time is over, or it requests input that is not waited for.
+
+    Its stored progress is shown first.
+    """
     print_message(f"{await _describe_wait(client, call)} It continues if you interrupt this command.")
     display = _ProgressDisplay()
     try:
@@ -105,6 +132,8 @@ async def follow_call(client: RingbackClient, call: Call, *, ends_at: float = in
             async with asyncio.timeout_at(None if ends_at == inf else ends_at):
                 while not call.final:
                     display.show_call(call)
+                    if call.input_requests and not waits_for_input:
+                        break
                     await asyncio.sleep(POLL_INTERVAL_SECONDS)
                     call = await repeat_request(partial(client.call, call.id))
     except TimeoutError:
@@ -118,7 +147,7 @@ async def follow_call(client: RingbackClient, call: Call, *, ends_at: float = in
 async def _describe_wait(client: RingbackClient, call: Call) -> str:
     """What the call does now. Only for a call that has not run, one more request reads whether its upstream is paused."""
     if call.waits_for is None:
-        return f"{call.id} is running."
+        return f"{call.id} {'waits for input' if call.input_requests else 'is running'}."
     if call.waits_for == "not_before":
         return f"{call.id} is scheduled{_describe_start(call)}."
     if not await _has_paused_upstream(client, call):
@@ -206,12 +235,12 @@ def describe_input_request(call: Call, key: str) -> str:
     message = request.params.get("message") or request.method
     if key == LOGIN_REQUEST_KEY:
         return f"{message}\nOpen in a browser: {request.params.get('url')}\nOr run here: {login_command(call.upstream)}"
-    answer = shlex.quote(_draft_answer(request.params))
-    return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} --accept {answer}"
+    answer = _draft_answer(request.params)
+    return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} {answer}"
 
 
 def _draft_answer(params: Mapping[str, Any]) -> str:
-    """A JSON object to be filled in, with the values that the question's form requires, or with all if it requires none."""
+    """Options to be filled in, with the values that the question's form requires, or with all if it requires none."""
     match params.get("requestedSchema"):
         case {"required": [_, *_] as required}:
             names = [str(name) for name in required]
@@ -219,12 +248,16 @@ def _draft_answer(params: Mapping[str, Any]) -> str:
             names = [str(name) for name in properties]
         case _:
             names = []
-    return json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False) if 0 < len(names) <= DRAFTED_VALUES_MAX else "{…}"
+    if not 0 < len(names) <= DRAFTED_VALUES_MAX:
+        return "--accept '{…}'"
+    if any("=" in name or not name for name in names):  # --arg ends a name there
+        return f"--accept {shlex.quote(json.dumps(dict.fromkeys(names, '…'), ensure_ascii=False))}"
+    return " ".join(f"--arg {shlex.quote(f'{name}=…')}" for name in names)
 
 
 def describe_outcome(call: Call) -> str:
-    message = (call.error or {}).get("message")
-    return f"{call.id} ended as {call.status} ({call.outcome})" + (f": {message}" if message else ".")
+    reason = f": {call.error.message}" if call.error and call.error.message else "."
+    return f"{call.id} ended as {call.status} ({call.outcome}){reason}"
 
 
 def join_advice(call_id: str) -> str:

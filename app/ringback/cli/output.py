@@ -31,6 +31,8 @@ EXIT_NO_RESULT: Final = 1
 """Exit code: the call ended with another outcome than `result`; a tool error is printed, too."""
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
+EXIT_INPUT_REQUIRED: Final = 3
+"""Exit code: the call waits for input, which the command does not wait for."""
 TRY_AGAIN: Final = 75
 """Exit code: the command may succeed later, or a wait ended before the call. `EX_TEMPFAIL` of sysexits.h."""
 EXIT_INTERRUPTED: Final = 130

@@ -5,8 +5,9 @@
         call = await ringback.wait(started.call_id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client              RingbackClient: calls
-    results             its methods about stored results
+    client              RingbackClient: starts and changes calls
+    call_reads          its methods that read calls, and wait for their ends
+    results             … about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
     upstreams           … upstreams and their tools
@@ -78,6 +79,7 @@ if typing.TYPE_CHECKING:
         Answered,
         BatchedCall,
         Call,
+        CallError,
         Cancellation,
         Event,
         EventPage,
@@ -153,6 +155,7 @@ __all__ = [
     "AuditEntry",
     "BatchedCall",
     "Call",
+    "CallError",
     "CallHandle",
     "CallHistory",
     "CallOptions",
@@ -250,7 +253,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "CallHistory CallResume ClientSession HourInsights Insights Latency SessionInsights UpstreamInsights"
     ),
     "ringback.client.models": (
-        "Answered BatchedCall Call Cancellation Event EventPage EventType InputRequest Listener Progress "
+        "Answered BatchedCall Call CallError Cancellation Event EventPage EventType InputRequest Listener Progress "
         "PublishedEvent Resumed Started"
     ),
     "ringback.client.options": (

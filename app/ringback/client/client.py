@@ -1,7 +1,7 @@
-"""RingbackClient: one method for each operation of the REST API. This module has those about calls."""
+"""RingbackClient: one method for each operation of the REST API. This module has those that start and change calls."""
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from http import HTTPStatus
@@ -15,9 +15,8 @@ from ringback.client.arguments import (
     check_mapping,
     is_on_this_machine,
     list_mappings,
-    list_texts,
-    quote_path_segment,
 )
+from ringback.client.call_reads import CallReadMethods, call_path
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
 from ringback.client.http_clients import HttpClients
@@ -29,9 +28,7 @@ from ringback.client.models import (
     Answered,
     BatchedCall,
     Call,
-    CallPage,
     Cancellation,
-    Joined,
     Resumed,
     ResumeToken,
     Started,
@@ -41,7 +38,7 @@ from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.repeatable_starts import RepeatableStart
-from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, without_none
+from ringback.client.resource_client import without_none
 from ringback.client.results import ResultMethods
 from ringback.client.upstreams import UpstreamMethods
 from ringback.client.webhooks import WebhookMethods
@@ -53,6 +50,7 @@ CONNECTION_LIMITS: Final = httpx.Limits(max_connections=2 * LONG_POLLS_MAX, max_
 
 
 class RingbackClient(
+    CallReadMethods,
     WebhookMethods,
     EventMethods,
     ResultMethods,
@@ -192,90 +190,9 @@ class RingbackClient(
         )
         return tuple(start.with_secret(call) for start, call in zip(starts, started.calls, strict=False))
 
-    async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
-        """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""
-        return await self._transport.fetch_model(
-            Call,
-            "GET",
-            _call_path(call_id),
-            params=without_none({"wait_seconds": wait_seconds}),
-            wait_seconds=wait_seconds,
-        )
-
-    async def wait(self, call_id: str, *, timeout_seconds: float | None = None) -> Call:
-        """Wait until the call ends or the time is over, and return it. A call that needs input does not end the wait."""
-        ends_at = float("inf") if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
-        while True:
-            began = self._clock.monotonic()
-            call = await self.call(call_id, wait_seconds=max(0.0, min(WAIT_SECONDS_MAX, ends_at - began)))
-            if call.final or self._clock.monotonic() >= ends_at:
-                return call
-            await self._sleep_until(min(began + LONG_POLL_SPACING_SECONDS, ends_at))
-
-    async def wait_any(self, call_ids: Sequence[str], *, timeout_seconds: float | None = None) -> Sequence[Call]:
-        """Wait until one of the calls (at most 100) has ended or the time is over, and return all in the given order."""
-        return await self._join(call_ids, "any", timeout_seconds)
-
-    async def wait_all(self, call_ids: Sequence[str], *, timeout_seconds: float | None = None) -> Sequence[Call]:
-        """Wait until all calls (at most 100) have ended or the time is over, and return them in the given order."""
-        return await self._join(call_ids, "all", timeout_seconds)
-
-    async def _join(self, call_ids: Sequence[str], mode: str, timeout_seconds: float | None) -> Sequence[Call]:
-        ids = list_texts(call_ids, "call_ids")
-        ends_at = float("inf") if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
-        while True:
-            began = self._clock.monotonic()
-            wait_seconds = max(0.0, min(WAIT_SECONDS_MAX, ends_at - began))
-            body = {"call_ids": ids, "mode": mode, "wait_seconds": wait_seconds}
-            joined = await self._transport.fetch_model(
-                Joined, "POST", "/v1/calls/wait", body=body, wait_seconds=wait_seconds, repeatable=True
-            )
-            if joined.done or self._clock.monotonic() >= ends_at:
-                return joined.calls
-            await self._sleep_until(min(began + LONG_POLL_SPACING_SECONDS, ends_at))
-
-    async def calls(
-        self,
-        *,
-        client_session_id: str | None = None,
-        correlation_id: str | None = None,
-        status: str | None = None,
-        upstream: str | None = None,
-        tool: str | None = None,
-        started: bool | None = None,
-        outcome: Sequence[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        id_prefix: str | None = None,
-        min_runs: int | None = None,
-        min_delivery_attempts: int | None = None,
-    ) -> AsyncGenerator[Call]:
-        """Your calls, newest first. Finds a call by your own ids.
-
-        `started`: whether calls were sent to their upstream; with the status `working`, False finds those that wait to start.
-        `outcome`: how calls ended. `since` and `until` are about their creation, `min_delivery_attempts` about one delivery.
-        """
-        where = {
-            "client_session_id": client_session_id,
-            "correlation_id": correlation_id,
-            "status": status,
-            "upstream": upstream,
-            "tool": tool,
-            "started": started,
-            "outcome": None if outcome is None else list_texts(outcome, "outcome"),
-            "since": since and since.isoformat(),
-            "until": until and until.isoformat(),
-            "id_prefix": id_prefix,
-            "min_runs": min_runs,
-            "min_delivery_attempts": min_delivery_attempts,
-        }
-        async for page in self._iterate_pages(CallPage, "/v1/calls", where):
-            for call in page.calls:
-                yield call
-
     async def cancel(self, call_id: str) -> Call:
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
-        return await self._transport.fetch_model(Call, "POST", _call_path(call_id, "/cancel"), repeatable=True)
+        return await self._transport.fetch_model(Call, "POST", call_path(call_id, "/cancel"), repeatable=True)
 
     async def cancel_calls(
         self,
@@ -313,7 +230,7 @@ class RingbackClient(
         return await self._transport.fetch_model(
             Answered,
             "POST",
-            _call_path(call_id, "/input"),
+            call_path(call_id, "/input"),
             body=body,
             repeatable=True,
             uncertain_statuses={*UNREAD_STATUSES, HTTPStatus.CONFLICT},  # the answer may have ended the call
@@ -347,7 +264,7 @@ class RingbackClient(
     async def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
         """A new resume token of the call. `revoke_older` revokes all earlier ones, those in callbacks too."""
         answer = await self._transport.fetch_model(
-            ResumeToken, "POST", _call_path(call_id, "/resume-token"), body={"revoke_older": revoke_older}
+            ResumeToken, "POST", call_path(call_id, "/resume-token"), body={"revoke_older": revoke_older}
         )
         return answer.resume_token
 
@@ -373,7 +290,3 @@ def _load_certificates() -> ssl.SSLContext:
 def _format_start(start: Mapping[str, Any]) -> dict[str, Any]:
     not_before = start.get("not_before")
     return {**start, "not_before": not_before.isoformat() if isinstance(not_before, datetime) else not_before}
-
-
-def _call_path(call_id: str, rest: str = "") -> str:
-    return f"/v1/calls/{quote_path_segment(call_id, 'call_id')}{rest}"

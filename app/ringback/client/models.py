@@ -42,6 +42,17 @@ class InputRequest(ClientModel):
     params: Mapping[str, Any] = Field(repr=False)
 
 
+class CallError(ClientModel):
+    """Why a call ended without a result, or that its tool returned an error."""
+
+    code: str
+    """The outcome: tool_error | upstream_error | rejected | timed_out | unknown | cancelled"""
+    message: str = Field(repr=False)
+    """What happened. After `upstream_error` it is the upstream's text."""
+    jsonrpc: Mapping[str, Any] | None = Field(default=None, repr=False)
+    """The JSON-RPC error object of a failed call: the upstream's, or the service's with `data.outcome`."""
+
+
 class Call(ClientModel):
     """One durable tool call."""
 
@@ -60,9 +71,8 @@ class Call(ClientModel):
     client_session_id: str | None = None
     correlation_id: str | None = None
     progress: Progress | None = None
-    error: Mapping[str, Any] | None = Field(default=None, repr=False)
-    """Why it ended without a result, or that its tool returned an error: `code` (the outcome), `message`, and `jsonrpc`, the
-    JSON-RPC error object of a failed call."""
+    error: CallError | None = None
+    """None while it is open, and for the outcome `result`."""
     result_bytes: int | None = None
     result_sha256: str | None = None
     accepts_input: bool = False

@@ -69,8 +69,9 @@ class Upstream(ClientModel):
     """open | paused (calls stay queued) | draining (new calls are refused)"""
     login: LoginState = LoginState(state="none")
     calls_in_flight: int = 0
+    """Calls that were sent to it and have not ended."""
     calls_waiting: int = 0
-    """Calls that have begun and wait before they are sent, after HTTP 429 for example."""
+    """Calls whose turn has come and that are not sent yet: it cannot be reached, or answered HTTP 429, for example."""
     queued_calls: int = 0
     """Calls that wait in its queue: your own, or those of all principals if you are an operator; up to 10,000."""
     connections: int = 1

@@ -144,8 +144,9 @@ class UpstreamInfo:
     error_output: str | None = None
     """For operators: the exit code and the last lines of standard error of a command that ended before it served a call."""
     calls_in_flight: int = 0
+    """Calls that were sent and have not ended."""
     calls_waiting: int = 0
-    """Calls that have a session and wait before they are sent: after HTTP 429, for a token or for a connection."""
+    """Calls that a runner has leased and that are not sent yet: they wait after HTTP 429, for a token or for a connection."""
     max_concurrent: int = 0
     isolation: str = "shared"
     """shared | principal | call"""

@@ -44,10 +44,10 @@ class UpstreamView(ResponseBody):
         description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"
     )
     login: LoginStateView
-    calls_in_flight: int
+    calls_in_flight: int = Field(description="Calls that were sent to the upstream and have not ended")
     calls_waiting: int = Field(
-        description="Calls that have begun and wait before they are sent: after HTTP 429, for a token or for a connection. "
-        "They are not in `calls_in_flight`"
+        description="Calls whose turn has come and that are not sent yet: the upstream is away, it answered HTTP 429, or a "
+        "token is being refreshed. They are not in `calls_in_flight`"
     )
     queued_calls: int = Field(
         description="Calls that wait in the queue of the upstream, in the database, up to 10,000: for an operator, those of "

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
 from ringback import __version__
+from ringback.domain.call_waits import WAIT_WORDS
 from ringback.ui.assets import asset_path
 from ringback.ui.formats import (
     format_age,
@@ -49,6 +50,7 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)
+cast("dict[str, Any]", _TEMPLATES.globals)["wait_words"] = WAIT_WORDS  # jinja has types for its own globals only
 
 
 class Section(NamedTuple):

@@ -97,6 +97,8 @@ class CallSession:
         """None if the session serves no call."""
         self.log_messages: CallLogMessages | None = None
         """Forwards log messages; None if the session serves no call."""
+        self.awaits_session = False
+        """Whether a tools/call that was not sent waits for the next session."""
 
     def is_in(self, session: UpstreamSession) -> bool:
         """Whether the requests of the call go over this session now."""
@@ -154,8 +156,12 @@ class CallSession:
     async def _wait_for_next_session(self, method: str) -> UpstreamSession:
         """Raises `UpstreamUnreachable`. That may take 30 s, in which a tools/call counts as unsent."""
         record = get_dispatch_record() if method == _TOOL_CALL else None
-        async with recording_slow_wait(record):
-            session = await self._sessions.get_shared_session()
+        self.awaits_session = method == _TOOL_CALL
+        try:
+            async with recording_slow_wait(record):
+                session = await self._sessions.get_shared_session()
+        finally:
+            self.awaits_session = False
         if record is not None:
             await record.record_dispatch()
         return session

@@ -136,7 +136,7 @@ class UpstreamConnection:
             caches.keep_to_login(token_source.login)
 
     def get_info(self) -> UpstreamInfo:
-        unsent = sum(session.count_unsent_calls() for session in self._starter.open_sessions)
+        waiting = self._count_waiting_calls()
         return UpstreamInfo(
             name=self.config.name,
             configured_name=self.config.configured_name,
@@ -148,8 +148,8 @@ class UpstreamConnection:
             last_error=self._status.shown_problem,
             advice=self._status.advice,
             error_output=self._status.error_output,
-            calls_in_flight=len(self._running_calls) - unsent,
-            calls_waiting=unsent,
+            calls_in_flight=self._running_calls.count_calls() - waiting,
+            calls_waiting=waiting,
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             connections=int(self._status.is_connected),
@@ -158,6 +158,11 @@ class UpstreamConnection:
             credentials=self.config.credentials if self.config.takes_login else None,
             faults=self.faults.counts,
         )
+
+    def _count_waiting_calls(self) -> int:
+        """Calls that are not sent yet: they have no session, or wait on one after 429 or for a token."""
+        unsent = sum(session.count_unsent_calls() for session in self._starter.open_sessions)
+        return unsent + self._running_calls.count_awaiting_session()
 
     def get_tool_config(self, tool: str) -> ToolConfig:
         return self.config.get_tool_config(tool)
@@ -185,7 +190,8 @@ class UpstreamConnection:
         Raises `ServerChanged` at once if the call has a handle of another server.
         """
         require_same_server(call, self.server_fingerprint)
-        shared = await self.get_shared_session(started_here=False)
+        with self._running_calls.track_unconnected(call):
+            shared = await self.get_shared_session(started_here=False)
         with self._running_calls.track_call(call) as running:
             async with AsyncExitStack() as stack:
                 running.session = await self._session_selection.enter_session(call, shared, stack)

@@ -70,7 +70,7 @@ async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: S
 
     assert (call.status, call.outcome) == ("failed", "unknown")
     assert call.error is not None
-    assert call.error["message"] == "The upstream was lost."
+    assert call.error.message == "The upstream was lost."
 
 
 async def test_calls_are_started_together_and_later(alice: RingbackClient, service: ServiceUnderTest) -> None:
@@ -218,6 +218,21 @@ async def test_several_calls_are_joined(alice: RingbackClient, service: ServiceU
     every = await alice.wait_all(calls, timeout_seconds=0.05)
 
     assert [call.status for call in some] == [call.status for call in every] == ["working", "completed"]
+
+
+@pytest.mark.requirement("R11")
+async def test_calls_that_match_are_waited_for(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    """Of more pages than one, and more than one request may wait for."""
+    ids = [(await start_call(alice, correlation_id="batch-7")).call.id for _ in range(120)]
+    await start_call(alice, correlation_id="another")
+    await asyncio.gather(*map(service.finish_call, ids[1:]))
+    waiting = asyncio.create_task(alice.wait_calls(correlation_id="batch-7", timeout_seconds=WAIT_SECONDS))
+    await service.finish_call(ids[0])
+
+    calls = await waiting
+
+    assert [call.id for call in calls] == ids[::-1]
+    assert {call.status for call in calls} == {"completed"}
 
 
 @pytest.mark.requirement("R24")

@@ -47,8 +47,8 @@ async def test_an_upstreams_own_error_is_kept_as_it_came(tmp_path: Path) -> None
         final = await wait_until_ended(alice, await start_upstream_call(alice, "refuse", phone))
 
     assert final.error is not None
-    assert (final.error["code"], final.error["message"]) == ("upstream_error", "not today")
-    assert final.error["jsonrpc"] == {"code": -32042, "message": "not today", "data": {"retry": False}}
+    assert (final.error.code, final.error.message) == ("upstream_error", "not today")
+    assert final.error.jsonrpc == {"code": -32042, "message": "not today", "data": {"retry": False}}
 
 
 @pytest.mark.requirement("R11")

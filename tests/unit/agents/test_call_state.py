@@ -23,7 +23,7 @@ def make_call(**changes: Any) -> Call:
 
 def make_failed_call(outcome: str, message: str = "the upstream's words") -> Call:
     status = "cancelled" if outcome == "cancelled" else "failed"
-    return make_call(status=status, outcome=outcome, error={"code": -32603, "message": message}, result_bytes=None)
+    return make_call(status=status, outcome=outcome, error={"code": outcome, "message": message}, result_bytes=None)
 
 
 def test_a_result_is_the_tools_own() -> None:

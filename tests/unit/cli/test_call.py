@@ -213,7 +213,10 @@ def test_a_tool_s_own_error_is_printed_and_exits_with_1(run: Run, service: respx
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
-        ({"status": "failed", "outcome": "unknown", "error": {"message": "lost"}}, "failed (unknown): lost"),
+        (
+            {"status": "failed", "outcome": "unknown", "error": {"code": "unknown", "message": "lost"}},
+            "failed (unknown): lost",
+        ),
         ({"status": "cancelled", "outcome": "cancelled"}, "cancelled (cancelled)."),
     ],
 )

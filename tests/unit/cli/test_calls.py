@@ -136,6 +136,11 @@ def test_a_call_is_shown_and_cancelled(run: Run, service: respx.MockRouter) -> N
     ("options", "response"),
     [
         (("--accept", '{"branch": "main"}'), {"action": "accept", "content": {"branch": "main"}}),
+        (("--arg", "branch=main"), {"action": "accept", "content": {"branch": "main"}}),
+        (
+            ("--accept", '{"branch": "main", "depth": 1}', "--arg", "depth=3"),
+            {"action": "accept", "content": {"branch": "main", "depth": 3}},
+        ),
         (("--decline",), {"action": "decline"}),
     ],
 )
@@ -149,6 +154,31 @@ def test_the_only_question_of_a_tool_is_answered_without_its_key(
 
     assert (ran.exit_code, ran.stdout) == (0, "status: working\n")
     assert parse_body(get_last_request(route)) == {"responses": {"r1.1": response}}
+
+
+@pytest.mark.parametrize("options", [(), ("--key", "r1.1")])
+def test_a_value_of_an_answer_is_a_string_if_the_form_of_the_question_says_so(
+    run: Run, service: respx.MockRouter, options: tuple[str, ...]
+) -> None:
+    """As with `ringback call --arg`."""
+    properties = {"branch": {"type": "string"}, "depth": {"type": "integer"}}
+    request = {"method": "elicitation/create", "params": {"requestedSchema": {"properties": properties}}}
+    service.get("/v1/calls/call_1").respond(json={**examples.INPUT_REQUIRED_CALL, "input_requests": {"r1.1": request}})
+    route = service.post("/v1/calls/call_1/input").respond(json=examples.ANSWERED)
+
+    run("calls", "answer", "call_1", *options, "--arg", "branch=3", "--arg", "depth=3")
+
+    content = {"branch": "3", "depth": 3}
+    assert parse_body(get_last_request(route)) == {"responses": {"r1.1": {"action": "accept", "content": content}}}
+
+
+def test_values_for_a_request_that_is_not_open_are_refused(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls/call_1").respond(json=examples.INPUT_REQUIRED_CALL)
+
+    ran = run("calls", "answer", "call_1", "--key", "r9", "--arg", "branch=main")
+
+    assert ran.exit_code == 2
+    assert "has no open request 'r9'" in ran.stderr
 
 
 def test_an_answer_without_an_open_question_says_so(run: Run, service: respx.MockRouter) -> None:
@@ -183,6 +213,8 @@ def test_an_answer_that_does_not_match_its_question_shows_what_is_requested(
     [
         ((), "either"),
         (("--accept", "{}", "--decline"), "either"),
+        (("--arg", "a=1", "--decline"), "either"),
+        (("--arg", "a"), "write it as NAME=VALUE"),
         (("--accept", "["), """such as '{"name": "value"}'"""),
     ],
 )

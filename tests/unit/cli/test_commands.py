@@ -46,6 +46,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--json-args",
         "--wait",
         "--wait-seconds",
+        "--wait-for-input",
         "--session",
         "--correlation",
         "--callback",
@@ -60,8 +61,11 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("upstreams",): {"--json", "--url", "--api-key", "reload"},
     ("upstreams", "reload"): {"--json", "--url", "--api-key"},
     ("tools",): {"--json", "--url", "--api-key"},
-    ("join",): {"--wait-seconds", "--json", "--url", "--api-key"},
-    ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
+    ("join",): {"--wait-seconds", "--wait-for-input", "--json", "--url", "--api-key"},
+    ("wait",): {
+        *("--session", "--correlation", "--upstream", "--tool", "--since"),
+        *("--any", "--wait-seconds", "--json", "--url", "--api-key"),
+    },
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
         *("--queued", "--failed", "--since", "--until", "--id", "--min-runs", "--min-delivery-attempts"),
@@ -79,7 +83,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("principals",): {"erase"},
     ("principals", "erase"): {"--yes", "--cancel", "--json", "--url", "--api-key"},
     ("erasure",): {"--json", "--url", "--api-key"},
-    ("calls", "answer"): {"--accept", "--decline", "--key", "--json", "--url", "--api-key"},
+    ("calls", "answer"): {"--arg", "--accept", "--decline", "--key", "--json", "--url", "--api-key"},
     ("events",): {
         *("--follow", "--cursor", "--name", "--call", "--session", "--correlation", "--json", "--url", "--api-key"),
         "--limit",
@@ -120,6 +124,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("webhooks", "add"): {
         *("--event", "--outcome", "--name", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *(
+            "--match-correlation",
             "--secret",
             "--include-result",
             "--detached",
@@ -186,7 +191,7 @@ def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...])
 
 @pytest.mark.parametrize(
     "command",
-    ["call", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
+    ["call", "wait", "mcp", "listen", "calls", "calls cancel-all", "events", "events publish", "deliveries redeliver"],
 )
 def test_each_command_with_a_session_takes_both_names_of_the_option(run: Run, command: str) -> None:
     shown = run(*command.split(), "--help").stdout

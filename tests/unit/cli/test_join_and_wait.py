@@ -13,7 +13,7 @@ from typer.testing import Result
 from ringback.cli.following import describe_input_request
 from ringback.client import Call
 from ringback.schemas import examples
-from tests.support.mocked_requests import get_last_request, list_requests, parse_body
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
 
@@ -72,7 +72,7 @@ def test_a_join_that_ends_too_early_leaves_the_call_and_says_how_to_join_again(
 
 
 def test_a_join_prints_the_call_and_its_result_as_json(run: Run, service: respx.MockRouter) -> None:
-    lost = {"status": "failed", "outcome": "unknown", "error": {"code": -32603, "message": "lost"}}
+    lost = {"status": "failed", "outcome": "unknown", "error": {"code": "unknown", "message": "lost"}}
     service.get(PATH).side_effect = [call(FINISHED), call(FINISHED, **lost)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
@@ -179,21 +179,58 @@ def test_a_question_of_the_tool_is_shown_once_with_the_command_that_answers_it(
     service.get(PATH).side_effect = [call(asking), call(asking), call(FINISHED)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
-    ran = run("join", CALL_ID)
+    ran = run("join", CALL_ID, "--wait-for-input")
 
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
     assert ran.stderr.count("The tool asks: Which branch?") == 1
-    assert f'ringback calls answer {CALL_ID} --key r1.1 --accept \'{{"branch": "…"}}\'' in ran.stderr
+    assert f"ringback calls answer {CALL_ID} --key r1.1 --arg 'branch=…'" in ran.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--wait-seconds", "60")])
+def test_without_a_terminal_a_question_ends_the_wait_with_an_exit_code_of_its_own(
+    run: Run, service: respx.MockRouter, options: tuple[str, ...]
+) -> None:
+    """A script waited for ever for a person whom nobody had told."""
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": CALL_ID}
+    service.get(PATH).side_effect = [call(WORKING), call(asking)]
+
+    ran = run("join", CALL_ID, "--json", *options)
+
+    assert (ran.exit_code, json.loads(ran.stdout)["call"]["status"]) == (3, "input_required")
+    assert "The tool asks: Which branch?" in ran.stderr
+    assert ran.stderr.endswith(
+        f"{CALL_ID} waits for input, and continues with it. Join it again after that: ringback join {CALL_ID}\n"
+    )
+
+
+def test_at_a_terminal_a_join_waits_for_the_answer(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may answer in another one."""
+    monkeypatch.setattr("ringback.cli.following.has_terminal", lambda: True)
+    service.get(PATH).side_effect = [call({**examples.INPUT_REQUIRED_CALL, "id": CALL_ID}), call(FINISHED)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    assert run("join", CALL_ID).exit_code == 0
+
+
+def test_a_wait_for_an_answer_ends_at_its_time(run: Run, service: respx.MockRouter) -> None:
+    service.get(PATH).respond(json={**examples.INPUT_REQUIRED_CALL, "id": CALL_ID})
+
+    assert run("join", CALL_ID, "--wait-for-input", "--wait-seconds", "0").exit_code == 75
 
 
 @pytest.mark.parametrize(
     ("properties", "required", "draft"),
     [
-        (["value", "times"], ["value"], '\'{"value": "…"}\''),
-        (["it's"], [], '\'{"it\'"\'"\'s": "…"}\''),
-        ([str(number) for number in range(11)], [], "'{…}'"),
-        ([], [], "'{…}'"),
+        (["value", "times"], ["value"], "--arg 'value=…'"),
+        (["value", "times"], [], "--arg 'value=…' --arg 'times=…'"),
+        (["it's"], [], """--arg 'it'"'"'s=…'"""),
+        (["a=b"], [], """--accept '{"a=b": "…"}'"""),
+        ([str(number) for number in range(11)], [], "--accept '{…}'"),
+        ([], [], "--accept '{…}'"),
     ],
-    ids=["required", "quoted", "many", "empty"],
+    ids=["required", "several", "quoted", "not a name", "many", "empty"],
 )
 def test_the_command_that_answers_a_question_names_the_values_that_its_form_requires(
     properties: list[str], required: list[str], draft: str
@@ -202,7 +239,7 @@ def test_the_command_that_answers_a_question_names_the_values_that_its_form_requ
     request = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": schema}}
     asking = Call.model_validate({**examples.INPUT_REQUIRED_CALL, "input_requests": {"r1.1": request}})
 
-    assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 --accept {draft}")
+    assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 {draft}")
 
 
 def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:
@@ -214,7 +251,7 @@ def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, servic
     service.get(PATH).side_effect = [call(asking), call(FINISHED)]
     service.get(f"{PATH}/result").respond(json=RESULT)
 
-    ran = run("join", CALL_ID)
+    ran = run("join", CALL_ID, "--wait-for-input")
 
     assert f"Sign in to 'git'.\nOpen in a browser: {LOGIN_URL}\nOr run here: ringback upstreams login git" in ran.stderr
     assert "answer" not in ran.stderr
@@ -269,7 +306,13 @@ def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.Mock
 
 
 def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRouter) -> None:
-    lost = {**FINISHED, "id": "call_2", "status": "failed", "outcome": "unknown", "error": {"message": "lost"}}
+    lost = {
+        **FINISHED,
+        "id": "call_2",
+        "status": "failed",
+        "outcome": "unknown",
+        "error": {"code": "unknown", "message": "lost"},
+    }
     service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, lost], "done": True})
 
     ran = run("wait", CALL_ID, "call_2", "--json")
@@ -277,6 +320,109 @@ def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRou
     assert ran.exit_code == 1
     assert ran.stderr == "call_2 ended as failed (unknown): lost\n"
     assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]
+
+
+def respond_with_pages(service: respx.MockRouter, *pages: list[dict[str, Any]]) -> respx.Route:
+    """The matching calls. The command reads them once to see whether the service is there, and once to wait for them."""
+    route = service.get("/v1/calls")
+    cursors = [*map(str, range(1, len(pages))), None]
+    route.side_effect = [
+        httpx.Response(200, json={"calls": page, "next_cursor": cursor})
+        for page, cursor in zip(pages, cursors, strict=True)
+    ] * 2
+    return route
+
+
+def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter) -> None:
+    """The ids of two hundred calls had to be collected, and given a hundred at a time."""
+    working = [{**WORKING, "id": f"call_{number}"} for number in range(150)]
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": "call_149"}
+    ended = [{**FINISHED, "id": each["id"]} for each in working]
+    listing = respond_with_pages(service, [{**FINISHED, "id": "call_early"}, *working[:99]], [*working[99:149], asking])
+    waiting = service.post("/v1/calls/wait")
+    waiting.side_effect = [
+        httpx.Response(200, json={"calls": ended[:100], "done": True}),
+        httpx.Response(200, json={"calls": ended[100:], "done": True}),
+    ]
+    filters = ("--session", "s1", "--correlation", "batch-7", "--upstream", "git", "--tool", "git_log")
+
+    ran = run("wait", *filters, "--since", "2026-11-20T17:00:00Z")
+
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines() == [f"call_{each} completed (result)" for each in ("early", *range(150))]
+    assert ran.stderr.splitlines() == [
+        "1 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "101 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "151 of 151 calls have ended.",
+    ]
+    assert [len(parse_body(request)["call_ids"]) for request in list_requests(waiting)] == [100, 50]
+    assert parse_query(list_requests(listing)[0]) == {
+        "client_session_id": "s1",
+        "correlation_id": "batch-7",
+        "upstream": "git",
+        "tool": "git_log",
+        "since": "2026-11-20T17:00:00+00:00",
+    }
+
+
+def test_a_matching_call_that_ended_before_the_wait_decides_its_exit_code(run: Run, service: respx.MockRouter) -> None:
+    """Else the code of a batch would depend on how fast its calls fail."""
+    lost = {**FINISHED, "id": "call_2", "status": "failed", "outcome": "rejected", "error": None}
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, lost], "next_cursor": None})
+
+    ran = run("wait", "--correlation-id", "batch-7", "--json")
+
+    assert ran.exit_code == 1
+    assert ran.stderr == "call_2 ended as failed (rejected).\n"
+    assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]
+
+
+def test_a_wait_for_calls_that_match_ends_at_its_time(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, {**WORKING, "id": "call_2"}], "next_cursor": None})
+
+    ran = run("wait", "--session", "s1", "--wait-seconds", "0")
+
+    assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
+    assert "1 of 2 calls continue." in ran.stderr
+
+
+def test_a_wait_for_calls_that_match_outlives_an_outage(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    page = httpx.Response(200, json={"calls": [WORKING], "next_cursor": None})
+    service.get("/v1/calls").side_effect = [page, AWAY, page]
+    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED], "done": True})
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.count("The next attempt follows.") == 1
+
+
+def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:
+    """A mistyped id must not look like success."""
+    service.get("/v1/calls").respond(json={"calls": [], "next_cursor": None})
+
+    ran = run("wait", "--correlation", "batch-8")
+
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", "Error: There are no such calls.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give CALL_IDs, or --session, --correlation"),
+        ((CALL_ID, "--session", "s1"), "give CALL_IDs or filters, not both"),
+        (("--session", "s1", "--any"), "--any takes CALL_IDs"),
+    ],
+    ids=["nothing", "both", "any"],
+)
+def test_a_wait_is_for_ids_or_for_calls_that_match(run: Run, options: tuple[str, ...], words: str) -> None:
+    ran = run("wait", *options)
+
+    assert ran.exit_code == 2
+    assert words in " ".join(ran.stderr.replace("│", "").split())
 
 
 @pytest.mark.parametrize(

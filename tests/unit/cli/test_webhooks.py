@@ -82,6 +82,26 @@ def test_a_webhook_is_added_with_its_options_and_its_secret_is_printed(run: Run,
     }
 
 
+def test_a_correlation_id_is_a_label_and_filters_only_if_that_is_said(run: Run, service: respx.MockRouter) -> None:
+    """The option filters in every other command, and there was no way to filter by it."""
+    route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
+    add = ("webhooks", "add", "https://agent.example/", "--correlation-id", "c1")
+
+    labelled, filtered = run(*add), run(*add, "--match-correlation")
+
+    bodies = [parse_body(request) for request in list_requests(route)]
+    assert [(body["correlation_id"], body.get("match_correlation")) for body in bodies] == [("c1", None), ("c1", True)]
+    advice = "The correlation_id is a label. To receive only the calls that have it: --match-correlation"
+    assert [advice in ran.stderr for ran in (labelled, filtered)] == [True, False]
+
+
+def test_a_filter_by_correlation_needs_a_correlation_id(run: Run) -> None:
+    ran = run("webhooks", "add", "https://agent.example/", "--match-correlation")
+
+    assert ran.exit_code == 2
+    assert "give --correlation" in ran.stderr
+
+
 def test_a_webhook_with_a_name_is_put_under_it(run: Run, service: respx.MockRouter) -> None:
     route = service.put("/v1/webhooks/by-name/my%20inbox").respond(json={**examples.WEBHOOK, "hears": "Receives all."})
 

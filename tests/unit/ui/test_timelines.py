@@ -28,7 +28,7 @@ from ringback.ui.charts.time_lanes import (
     TimeScale,
     draw_lanes,
 )
-from ringback.ui.charts.timelines import ENTRIES_MAX, describe_state, draw_timeline, list_entries
+from ringback.ui.charts.timelines import ENTRIES_MAX, bar_of_call, describe_state, draw_timeline, list_entries
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 
@@ -103,6 +103,26 @@ def test_the_state_says_what_a_call_waits_for(phase: CallPhase, dispatched_at: d
     call = make_call(phase=phase, dispatched_at=dispatched_at, not_before=START)
 
     assert describe_state(call) == says
+
+
+@pytest.mark.parametrize(
+    ("phase", "dispatched_at", "words"),
+    [
+        (CallPhase.SCHEDULED, None, ["Starts later"]),
+        (CallPhase.QUEUED, None, ["Queued"]),
+        (CallPhase.RUNNING, None, ["Waits for its upstream"]),
+        (CallPhase.RUNNING, after(1), ["Not started", "Running"]),
+        (CallPhase.QUEUED, START, ["Running"]),
+        (CallPhase.ENDED, None, ["Not started"]),
+    ],
+)
+def test_the_bars_of_a_call_say_what_it_waits_for(
+    phase: CallPhase, dispatched_at: datetime | None, words: list[str]
+) -> None:
+    """A task that was adopted, and had no runner yet, was drawn as scheduled or queued."""
+    call = make_call(phase=phase, dispatched_at=dispatched_at, created_at=START)
+
+    assert [bar.text for bar in bar_of_call(call, after(9))] == words
 
 
 def test_the_end_of_a_delivery_comes_after_its_last_attempt_although_two_clocks_wrote_them() -> None:

@@ -14,6 +14,7 @@ from ringback.cli.client_options import (
     CORRELATION_OPTIONS,
     SESSION_OPTIONS,
     PrintOptions,
+    WaitForInput,
     WaitSeconds,
     client_command,
 )
@@ -52,6 +53,7 @@ def call(
         bool, typer.Option("--wait", help="Wait until the call ends, and print the result. Takes no number.")
     ] = False,
     wait_seconds: WaitSeconds = None,
+    wait_for_input: WaitForInput = False,
     session: Annotated[str | None, typer.Option(*SESSION_OPTIONS, help="Your client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option(*CORRELATION_OPTIONS, help="Your correlation_id.")] = None,
     callback: Annotated[
@@ -102,7 +104,14 @@ def call(
             return 0
         if started.callback_secret:
             print_message(f"callback_secret: {started.callback_secret}")
-        return await show_outcome(client, started.call, started.result, ends_at=ends_at, as_json=options.as_json)
+        return await show_outcome(
+            client,
+            started.call,
+            started.result,
+            ends_at=ends_at,
+            wait_for_input=wait_for_input,
+            as_json=options.as_json,
+        )
 
     if code := options.run(run):
         raise typer.Exit(code)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
-from ringback.cli.arguments import ListingGroup, parse_object, time_option, with_offset
+from ringback.cli.arguments import ListingGroup, parse_arguments, time_option, with_offset
 from ringback.cli.client_options import (
     CallId,
     DocumentOptions,
@@ -39,12 +39,6 @@ _COLUMNS: Final = (
     *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
 )
 
-_WAIT_TEXTS: Final = {
-    "not_before": "starts later",
-    "queue": "queued",
-    "upstream": "waits for its upstream",
-}
-"""By `waits_for`."""
 _UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -123,9 +117,12 @@ def list_calls(
 
 def _to_row(call: Call) -> Mapping[str, Any]:
     """As it is, but a call that waits for its start has another status than one that runs."""
-    is_waiting = call.status == "working" and call.dispatched_at is None
-    cause = _WAIT_TEXTS.get(call.waits_for or "", "not started")
-    return call.model_dump() | ({"status": f"working ({cause})"} if is_waiting else {})
+    row = call.model_dump()
+    if call.status != "working" or call.dispatched_at is not None:
+        return row
+    from ringback.domain.call_waits import WAIT_WORDS  # noqa: PLC0415 - most calls that are listed do not wait
+
+    return row | {"status": f"working ({WAIT_WORDS.get(call.waits_for or '', 'not started')})"}
 
 
 @app.command("show")
@@ -189,8 +186,17 @@ def _print_cancelled(call: Call) -> None:
 def answer_call(
     call_id: CallId,
     *,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            metavar="NAME=VALUE",
+            help="Accept, with this requested value: JSON, or a string. May be repeated, as with `ringback call`.",
+        ),
+    ] = None,
     accept: Annotated[
-        str | None, typer.Option("--accept", metavar="JSON", help="Accept, with the requested values as a JSON object.")
+        str | None,
+        typer.Option("--accept", metavar="JSON", help="Accept, with all requested values as one JSON object."),
     ] = None,
     decline: Annotated[bool, typer.Option("--decline", help="Decline: the tool continues without the values.")] = False,
     key: Annotated[
@@ -199,19 +205,18 @@ def answer_call(
     options: PrintOptions,
 ) -> None:
     """Answer a tool's request for input."""
-    response = _parse_response(accept, decline=decline)
+    parse_response = partial(_parse_response, arg or [], accept, decline=decline)
+    parse_response(None)  # what is malformed is refused before any request
 
     async def answer(client: RingbackClient) -> Call:
-        chosen = key or _only_request(await client.call(call_id))
+        chosen, schema = await _read_request(client, call_id, key) if arg or key is None else (key, None)
         try:
-            answered = await client.answer(call_id, {chosen: response})
+            answered = await client.answer(call_id, {chosen: parse_response(schema)})
         except InvalidRequest as refused:
             _print_requested_form(refused, chosen)
             raise
         if chosen not in answered.accepted:
-            exit_with_error(
-                f"{call_id} has no open request '{chosen}'. See its input_requests: ringback calls show {call_id}"
-            )
+            _exit_without_request(call_id, chosen)
         return answered.call
 
     options.print_model(options.run(answer), lambda call: print_output(f"status: {call.status}"))
@@ -220,13 +225,33 @@ def answer_call(
 app.command("erase")(erase_call)
 
 
-def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:
-    """The ElicitResult of the options."""
-    if (accept is None) is not decline:
-        raise typer.BadParameter("give either --accept JSON or --decline")
-    if accept is None:
+def _parse_response(
+    pairs: Sequence[str], accept: str | None, schema: Mapping[str, Any] | None, *, decline: bool
+) -> Mapping[str, Any]:
+    """The ElicitResult of the options. `schema` is the form of the question, if it is known."""
+    if bool(pairs or accept is not None) is decline:
+        raise typer.BadParameter("give either --arg NAME=VALUE or --accept JSON, or --decline")
+    if decline:
         return {"action": "decline"}
-    return {"action": "accept", "content": parse_object(accept, option="--accept")}
+    content = parse_arguments(pairs, json_arguments=accept, input_schema=schema, json_hint="--accept")
+    return {"action": "accept", "content": content}
+
+
+async def _read_request(client: RingbackClient, call_id: str, key: str | None) -> tuple[str, Mapping[str, Any] | None]:
+    """The key of the open request and the form of its values, if it has one. Without `key`, of the only open request."""
+    call = await client.call(call_id)
+    chosen = key or _only_request(call)
+    if chosen not in call.input_requests:
+        _exit_without_request(call_id, chosen)
+    match call.input_requests[chosen].params.get("requestedSchema"):
+        case {**form}:
+            return chosen, form
+        case _:
+            return chosen, None
+
+
+def _exit_without_request(call_id: str, key: str) -> NoReturn:
+    exit_with_error(f"{call_id} has no open request '{key}'. See its input_requests: ringback calls show {call_id}")
 
 
 def _print_requested_form(refused: InvalidRequest, key: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
+from ringback.cli.client_options import PrintOptions, WaitForInput, WaitSeconds, client_command
 from ringback.cli.following import end_of_wait, exit_code_of_wait, repeat_request, show_outcome
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def join(
     call: Annotated[str, typer.Argument(metavar="CALL_ID|TOKEN", help="The call's id, call_…, or a resume token.")],
     *,
     wait_seconds: WaitSeconds = None,
+    wait_for_input: WaitForInput = False,
     options: PrintOptions,
 ) -> None:
     """Wait for a call that was started earlier. Shows its progress and prints its result. Ctrl-C leaves the call running.
@@ -31,7 +32,9 @@ def join(
     async def run(client: RingbackClient) -> int:
         ends_at = end_of_wait(wait_seconds)
         found, result = await repeat_request(lambda: _find_call(client, call), ends_at=ends_at, has_responded=False)
-        return await show_outcome(client, found, result, ends_at=ends_at, as_json=options.as_json)
+        return await show_outcome(
+            client, found, result, ends_at=ends_at, wait_for_input=wait_for_input, as_json=options.as_json
+        )
 
     if code := options.run(run):
         raise typer.Exit(code)

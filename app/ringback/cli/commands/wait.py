@@ -1,27 +1,54 @@
-"""`ringback wait`: waits for any or all of several calls."""
+"""`ringback wait`: waits for any or all of several calls, or for all that match."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from math import isinf
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
+from ringback.cli.arguments import time_option, with_offset
+from ringback.cli.client_options import (
+    OfCorrelation,
+    OfSession,
+    OfTool,
+    OfUpstream,
+    PrintOptions,
+    WaitSeconds,
+    client_command,
+)
 from ringback.cli.following import StillAway, describe_outcome, end_of_wait, exit_code_of_wait, repeat_request
-from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, print_message, print_models, print_output
+from ringback.cli.output import (
+    EXIT_NO_RESULT,
+    TRY_AGAIN,
+    exit_with_error,
+    print_message,
+    print_models,
+    print_output,
+)
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
 
+SendWait = Callable[[float | None], Awaitable[Sequence["Call"]]]
+"""Waits as long as it is given, or without an end, and returns the calls."""
+
 
 @client_command(exit_code=exit_code_of_wait)
 def wait(
-    call_ids: Annotated[list[str], typer.Argument(metavar="CALL_ID", help="The ids of the calls, at most 100.")],
+    call_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="CALL_ID", help="The ids of the calls, at most 100.")
+    ] = None,
     *,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
+    upstream: OfUpstream = None,
+    tool: OfTool = None,
+    since: Annotated[datetime | None, time_option("--since", "Only calls created from this time on.")] = None,
     wait_for_any: Annotated[
         bool, typer.Option("--any/--all", help="End with the first call, or with the last.")
     ] = False,
@@ -30,15 +57,29 @@ def wait(
 ) -> None:
     """Wait until calls have ended. Exits with 1 if one of the ended calls has no result.
 
+    Without ids, these are all calls that match now, at most 10,000. Those that had ended before are printed, too, and count
+    for the exit code. Calls that start during the wait are not waited for.
+
     A restart of the service, or of its database, does not end the wait.
     """
-    wait_for_calls = partial(_wait_for_calls, call_ids=call_ids, wait_for_any=wait_for_any, wait_seconds=wait_seconds)
-    calls = options.run(wait_for_calls)
-    if options.as_json:
-        print_models(calls)
-    else:
-        for call in calls:
-            print_output(f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {call.status}")
+    filters = {
+        "client_session_id": session,
+        "correlation_id": correlation,
+        "upstream": upstream,
+        "tool": tool,
+        "since": with_offset(since),
+    }
+    filters = {name: value for name, value in filters.items() if value is not None}
+    _check_selection(call_ids or [], filters, wait_for_any=wait_for_any)
+
+    async def run(client: RingbackClient) -> Sequence[Call]:
+        send_wait = _make_wait(client, call_ids or [], filters, wait_for_any=wait_for_any)
+        return await _wait_for_calls(send_wait, wait_for_any=wait_for_any, wait_seconds=wait_seconds)
+
+    calls = options.run(run)
+    if not calls:
+        exit_with_error("There are no such calls.")
+    _print_calls(calls, as_json=options.as_json)
     ended = [call for call in calls if call.final]
     if not _is_over(calls, wait_for_any=wait_for_any):
         print_message(
@@ -48,18 +89,34 @@ def wait(
     _exit_with_outcome(ended)
 
 
-async def _wait_for_calls(
-    client: RingbackClient, *, call_ids: list[str], wait_for_any: bool, wait_seconds: float | None
-) -> Sequence[Call]:
+def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wait_for_any: bool) -> None:
+    if call_ids and filters:
+        raise typer.BadParameter("give CALL_IDs or filters, not both")
+    if not call_ids and not filters:
+        raise typer.BadParameter("give CALL_IDs, or --session, --correlation, --upstream, --tool or --since")
+    if filters and wait_for_any:
+        raise typer.BadParameter("--any takes CALL_IDs: of the calls that match, some may have ended already")
+
+
+def _make_wait(
+    client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any], *, wait_for_any: bool
+) -> SendWait:
+    if filters:
+        show = _ProgressLines().show
+        return lambda seconds: client.wait_calls(**filters, timeout_seconds=seconds, on_progress=show)
+    wait_for = client.wait_any if wait_for_any else client.wait_all
+    return lambda seconds: wait_for(call_ids, timeout_seconds=seconds)
+
+
+async def _wait_for_calls(send_wait: SendWait, *, wait_for_any: bool, wait_seconds: float | None) -> Sequence[Call]:
     """The calls as they were last read. The first request shows that the service is there, so it does not wait."""
     ends_at = end_of_wait(wait_seconds)
-    wait_for = client.wait_any if wait_for_any else client.wait_all
 
     async def wait_for_rest() -> Sequence[Call]:
         remaining = max(0.0, ends_at - asyncio.get_running_loop().time())
-        return await wait_for(call_ids, timeout_seconds=None if isinf(remaining) else remaining)
+        return await send_wait(None if isinf(remaining) else remaining)
 
-    calls = await repeat_request(lambda: wait_for(call_ids, timeout_seconds=0.0), ends_at=ends_at, has_responded=False)
+    calls = await repeat_request(partial(send_wait, 0.0), ends_at=ends_at, has_responded=False)
     if wait_seconds == 0 or _is_over(calls, wait_for_any=wait_for_any):
         return calls
     try:
@@ -68,11 +125,43 @@ async def _wait_for_calls(
         return calls
 
 
+class _ProgressLines:
+    """A line on standard error for each change of how many calls have ended, unless all had before the wait."""
+
+    def __init__(self) -> None:
+        self._last_line = ""
+
+    def show(self, calls: Sequence[Call]) -> None:
+        line = _describe_progress(calls)
+        is_new = line != self._last_line and (self._last_line or not all(call.final for call in calls))
+        if is_new:
+            self._last_line = line
+            print_message(line)
+
+
+def _describe_progress(calls: Sequence[Call]) -> str:
+    ended = f"{sum(call.final for call in calls)} of {len(calls)} calls have ended"
+    asking = sum(bool(call.input_requests) for call in calls)
+    if not asking:
+        return f"{ended}."
+    return (
+        f"{ended}, and {asking} {'waits' if asking == 1 else 'wait'} for input: ringback calls --status input_required"
+    )
+
+
 def _is_over(calls: Sequence[Call], *, wait_for_any: bool) -> bool:
     return (any if wait_for_any else all)(call.final for call in calls)
 
 
-def _exit_with_outcome(ended: list[Call]) -> None:
+def _print_calls(calls: Sequence[Call], *, as_json: bool) -> None:
+    if as_json:
+        print_models(calls)
+        return
+    for call in calls:
+        print_output(f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {call.status}")
+
+
+def _exit_with_outcome(ended: Sequence[Call]) -> None:
     failed = [call for call in ended if call.outcome != "result"]
     for call in failed:
         print_message(describe_outcome(call))

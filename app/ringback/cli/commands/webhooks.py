@@ -53,6 +53,8 @@ _COLUMNS: Final = (
     "last_error",
     "description",
 )
+LABEL_ADVICE: Final = "The correlation_id is a label. To receive only the calls that have it: --match-correlation"
+"""Because the same option filters in all other commands."""
 _FILTERS: Final = ("upstream", "resource_uri", "tool", "call_id", "client_session_id")
 
 
@@ -145,8 +147,15 @@ def add(
     tool: OfTool = None,
     session: OfSession = None,
     correlation: Annotated[
-        str | None, typer.Option(*CORRELATION_OPTIONS, help="A correlation_id that its callbacks contain.")
+        str | None,
+        typer.Option(
+            *CORRELATION_OPTIONS,
+            help="A label, and not a filter: its callbacks have it as webhook_correlation_id.",
+        ),
     ] = None,
+    match_correlation: Annotated[
+        bool, typer.Option("--match-correlation", help="Make the correlation_id a filter: only calls that have it.")
+    ] = False,
     secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
     include_result: Annotated[bool, typer.Option("--include-result", help="Include results in callbacks.")] = False,
     detached: Annotated[
@@ -174,6 +183,8 @@ def add(
     options: PrintOptions,
 ) -> None:
     """Register a callback URL and print its signing secret, which cannot be printed again."""
+    if match_correlation and correlation is None:
+        raise typer.BadParameter("give --correlation, too", param_hint="--match-correlation")
     given = {
         "events": event,
         "outcomes": outcome,
@@ -182,6 +193,7 @@ def add(
         "tool": tool,
         "client_session_id": session,
         "correlation_id": correlation,
+        "match_correlation": match_correlation or None,
         "secret": secret,
         "include_result": include_result or None,
         "when": "detached" if detached else None,
@@ -200,6 +212,8 @@ def add(
         )
     )
     options.print_model(webhook, _print_registration)
+    if correlation is not None and not match_correlation and not options.as_json:
+        print_message(LABEL_ADVICE)
 
 
 def _print_registration(webhook: RegisteredWebhook) -> None:

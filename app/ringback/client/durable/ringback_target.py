@@ -156,7 +156,8 @@ class RingbackTarget:
             call.report_progress(found.progress)
         if found.final:
             result = await self._client.result(found.id) if found.status == "completed" else None
-            await call.complete(Completion(outcome=found.outcome or found.status, result=result, error=found.error))
+            error = None if found.error is None else found.error.model_dump()
+            await call.complete(Completion(outcome=found.outcome or found.status, result=result, error=error))
         elif found.input_requests != call.record.input_requests:
             await call.save(input_requests=dict(found.input_requests))
 

@@ -6,6 +6,7 @@ import httpx
 
 from ringback.client.client import REQUEST_TIMEOUT_SECONDS, RingbackClient
 from ringback.client.http_transport import ClientClock
+from ringback.client.sync.call_reads import SyncCallReadMethods
 from ringback.client.sync.calls import SyncCallMethods
 from ringback.client.sync.erasures import SyncErasureMethods
 from ringback.client.sync.events import SyncEventMethods
@@ -21,6 +22,7 @@ from ringback.client.sync.webhooks import SyncWebhookMethods
 
 class SyncRingbackClient(
     SyncCallMethods,
+    SyncCallReadMethods,
     SyncWebhookMethods,
     SyncEventMethods,
     SyncResultMethods,

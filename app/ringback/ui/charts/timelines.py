@@ -16,7 +16,7 @@ from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory, DeliveryHistory
 from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
-from ringback.domain.call_waits import describe_wait
+from ringback.domain.call_waits import WAIT_WORDS, describe_wait
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.upstream_pauses import describe_pause, waits_while_paused
@@ -114,14 +114,17 @@ def draw_timeline(history: CallHistory, *, now: datetime) -> Drawing:
 
 
 def bar_of_call(call: Call, now: datetime) -> Sequence[TimeBar]:
-    """The bars of a call: while it was scheduled or queued, and while it ran."""
+    """The bars of a call: before it was started at its upstream, and afterwards. An adopted task was started before."""
     end = call.finished_at or now
     sent = min(call.dispatched_at or end, end)
-    tone = "busy" if call.outcome is None else OUTCOME_TONES.get(call.outcome, "bad")
-    waiting = TimeBar(start=call.created_at, end=sent, tone="quiet", text="Scheduled or queued")
     if call.dispatched_at is None:
-        return [waiting]
-    return [waiting, TimeBar(start=sent, end=end, tone=tone, text=call.outcome or "Running")]
+        wait = WAIT_WORDS.get(call.waits_for or "", "not started")
+        return [TimeBar(start=call.created_at, end=end, tone="quiet", text=wait.capitalize())]
+    tone = "busy" if call.outcome is None else OUTCOME_TONES.get(call.outcome, "bad")
+    running = TimeBar(start=sent, end=end, tone=tone, text=call.outcome or "Running")
+    if sent <= call.created_at:
+        return [running]
+    return [TimeBar(start=call.created_at, end=sent, tone="quiet", text="Not started"), running]
 
 
 def describe_state(call: Call, *, is_paused: bool = False) -> str:
