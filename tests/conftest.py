@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 from collections.abc import Generator
+from contextlib import ExitStack
 from itertools import chain, islice
 from math import ceil
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.forked_workers import SLOW_FILES
 from tests.support.hang_watch import HangWatch
+from tests.support.kept_connections import keep_connections
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import (
     copy_and_migrate,
@@ -135,6 +137,8 @@ BOTH_STORES: Final = (
 
 All else that opens a store runs on SQLite by default, and with --deep or --store on PostgreSQL: it checks requests, formats
 answers or speaks a protocol above the ports, and the conformance tests show that both stores keep what the ports promise."""
+KEPT_CONNECTIONS: Final = ("tests/conformance", "tests/interaction/engine", "tests/interaction/rest")
+"""Folders whose tests on PostgreSQL leave connections to the next one of their module. They leave no task behind."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
@@ -182,7 +186,11 @@ def store_kind(request: pytest.FixtureRequest) -> Generator[StoreKind]:
     # Test cases of unittest, as Hypothesis makes them of state machines, have no parameters.
     only = StoreKind.POSTGRES if request.config.getoption("--store") == StoreKind.POSTGRES else StoreKind.SQLITE
     kind: StoreKind = getattr(request, "param", only)
-    with TEST_DATABASES.of_kind(kind):
+    with ExitStack() as stack:
+        stack.enter_context(TEST_DATABASES.of_kind(kind))
+        path = request.path.relative_to(request.config.rootpath).as_posix()
+        if kind is StoreKind.POSTGRES and path.startswith(KEPT_CONNECTIONS):
+            stack.enter_context(keep_connections())
         yield kind
 
 

@@ -71,6 +71,10 @@ class DatabasePool:
         """End all sessions of the database, and empty it."""
         self._run(self._give_back(name))
 
+    def has_tables(self, url: str) -> bool:
+        """Whether it is the URL of a database that a test has taken."""
+        return any(url == self.address.url(name) for name in self._names)
+
     def query_rows(self, name: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """The rows of a statement that is committed at once."""
         return self._run(self._query_rows(name, statement, *parameters))
