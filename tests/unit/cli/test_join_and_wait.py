@@ -426,16 +426,17 @@ def test_a_wait_is_for_ids_or_for_calls_that_match(run: Run, options: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("intake", "sentence"),
+    ("intake", "waits_for", "sentence"),
     [
-        ("paused", f"{CALL_ID}: The call waits because an operator has paused its upstream, git."),
-        ("open", f"{CALL_ID} has not started: it waits for its turn or for its upstream."),
+        ("paused", "queue", f"{CALL_ID}: The call waits because an operator has paused its upstream, git."),
+        ("open", "queue", f"{CALL_ID} has not started: it waits in the queue for its turn."),
+        ("open", "upstream", f"{CALL_ID} has not started: it waits for its upstream."),
     ],
 )
-def test_a_join_says_that_an_operator_has_paused_the_upstream(
-    run: Run, service: respx.MockRouter, intake: str, sentence: str
+def test_a_join_says_what_its_call_waits_for(
+    run: Run, service: respx.MockRouter, intake: str, waits_for: str, sentence: str
 ) -> None:
-    service.get(PATH).side_effect = [call(WORKING, dispatched_at=None, waits_for="queue"), call(FINISHED)]
+    service.get(PATH).side_effect = [call(WORKING, dispatched_at=None, waits_for=waits_for), call(FINISHED)]
     service.get("/v1/upstreams").respond(json={"upstreams": [{**examples.UPSTREAM, "intake": intake}]})
     service.get(f"{PATH}/result").respond(json=RESULT)
 
