@@ -152,9 +152,8 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
         return f"{call.id} is scheduled{_describe_start(call)}."
     if not await _has_paused_upstream(client, call):
         waits = "has not started: it waits" if call.dispatched_at is None else "waits"
-        return (
-            f"{call.id} {waits} {'for its upstream' if call.waits_for == 'upstream' else 'in the queue for its turn'}."
-        )
+        place = "for its upstream" if call.waits_for == "upstream" else "in the queue for its turn"
+        return f"{call.id} {waits} {place}."
     from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
 
     return f"{call.id}: {describe_pause(call.upstream)}"
