@@ -137,8 +137,9 @@ BOTH_STORES: Final = (
 
 All else that opens a store runs on SQLite by default, and with --deep or --store on PostgreSQL: it checks requests, formats
 answers or speaks a protocol above the ports, and the conformance tests show that both stores keep what the ports promise."""
-KEPT_CONNECTIONS: Final = ("tests/conformance", "tests/interaction/engine", "tests/interaction/rest")
-"""Folders whose tests on PostgreSQL leave connections to the next one of their module. They leave no task behind."""
+KEPT_CONNECTIONS: Final = ("tests/interaction/rest",)
+"""Folders whose tests on PostgreSQL leave connections to the next one of their module. They leave no task behind. The tests of
+`tests/conformance` and `tests/interaction/engine` leave theirs to the next one of their folder."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",

@@ -179,17 +179,17 @@ def _run_mutants(options: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def find_mutant(name: str, *, nodes: int, size: str, seeds_max: int) -> dict[str, Any]:
+def find_mutant(name: str, *, nodes: int, size: str, seeds_max: int, first_seed: int = 0) -> dict[str, Any]:
     """How many seeds it takes to find the mutant, and the rule that it breaks."""
     mutant = next(each for each in MUTANTS if each.name == name)
-    found = _first_violation(mutant, nodes=nodes, size=size, seeds_max=seeds_max)
+    found = _first_violation(mutant, range(first_seed, first_seed + seeds_max), nodes=nodes, size=size)
     row: dict[str, Any] = {"mutant": name, "description": mutant.description, "seeds": None, "rule": None}
-    return row if found is None else {**row, "seeds": found[0] + 1, "rule": str(found[1].rule)}
+    return row if found is None else {**row, "seeds": found[0] - first_seed + 1, "rule": str(found[1].rule)}
 
 
-def _first_violation(mutant: Mutant, *, nodes: int, size: str, seeds_max: int) -> tuple[int, Violation] | None:
+def _first_violation(mutant: Mutant, seeds: range, *, nodes: int, size: str) -> tuple[int, Violation] | None:
     with mutant.applied():
-        for seed in range(seeds_max):
+        for seed in seeds:
             violations = find_violations(run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), _empty_database()))
             if any("TypeError(" in violation.description for violation in violations):
                 raise RuntimeError(

@@ -18,7 +18,7 @@ from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import Node, open_nodes
 from tests.support.limits import WAIT_SECONDS
 
-UNITS, UNITS_DEEP = 1_000, 10_000
+UNITS, UNITS_DEEP = 300, 10_000
 UNITS_AT_ONCE: Final = 20
 PAUSES_MAX: Final = 3
 EVENTS_MAX: Final = 3

@@ -1,10 +1,14 @@
-"""Filters of calls and deliveries: for every combination, the pages have what a look at each row finds, newest first."""
+"""Filters of calls and deliveries: the pages of a combination have what a look at each row finds, newest first.
 
-from collections.abc import Callable, Sequence
+With --deep every combination is tried, and otherwise a fifth of them, which have each value of a filter together with each
+value of any other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -23,6 +27,8 @@ from tests.support.builders import make_call, make_delivery
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
+T = TypeVar("T")
+
 ROWS: Final = 24
 SCANNED: Final = 5
 LIMIT: Final = 3
@@ -31,6 +37,8 @@ TRIES: Final = ((), (1,), (3, 1), (0, 2), (1, 1, 5), (2, 2, 2, 2, 2, 2, 2))
 """Attempts of the deliveries of a call: also more than one scan visits."""
 ENDS: Final = (None, CallOutcome.RESULT, CallOutcome.TOOL_ERROR, CallOutcome.TIMED_OUT)
 STATES: Final = (DeliveryState.DEAD, DeliveryState.PENDING, DeliveryState.DELIVERED)
+STEP: Final = 5
+"""From one tried combination to the next. No filter has a multiple of five values, so all change from one to the next."""
 Members = Sequence[dict[str, Any]]
 """Arguments of a filter; each combination is tested."""
 OWNERS: Final[Sequence[Principal | None]] = (ALICE, None)
@@ -39,6 +47,10 @@ OWNERS: Final[Sequence[Principal | None]] = (ALICE, None)
 @pytest.fixture(autouse=True)
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", SCANNED)
+
+
+def choose(combinations: Iterable[T], *, deep: bool) -> Sequence[T]:
+    return list(combinations)[:: 1 if deep else STEP]
 
 
 def make_id(prefix: str, number: int) -> str:
@@ -105,7 +117,7 @@ def is_within(row: Call | Delivery, where: CallFilter | DeliveryFilter) -> bool:
     return since <= row.created_at < until and row.id.startswith(where.id_prefix or "")
 
 
-async def test_calls_are_filtered_by_outcome_start_time_and_beginning_of_the_id(store: Store) -> None:
+async def test_calls_are_filtered_by_outcome_start_time_and_beginning_of_the_id(store: Store, *, deep: bool) -> None:
     calls = [make_call_number(number) for number in range(ROWS)]
 
     async def insert(tx: Transaction) -> None:
@@ -135,7 +147,7 @@ async def test_calls_are_filtered_by_outcome_start_time_and_beginning_of_the_id(
     )
     times: Members = ({}, {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)})
     prefixes = (None, calls[9].id[:13], calls[9].id, "call_Z")
-    for owner, ends, label, time, prefix in product(OWNERS, outcomes, labels, times, prefixes):
+    for owner, ends, label, time, prefix in choose(product(OWNERS, outcomes, labels, times, prefixes), deep=deep):
         where = CallFilter(**label, **time, outcomes=ends, id_prefix=prefix)
         found = await read_ids(
             store, lambda tx, at, who=owner, which=where: tx.calls.list_page(who, which, position=at, limit=LIMIT)
@@ -144,7 +156,9 @@ async def test_calls_are_filtered_by_outcome_start_time_and_beginning_of_the_id(
         assert found == [call.id for call in reversed(calls) if matches(call, owner, where)], (owner, where)
 
 
-async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_deliveries(store: Store) -> None:
+async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_deliveries(
+    store: Store, *, deep: bool
+) -> None:
     calls = [make_call_number(number) for number in range(ROWS)]
 
     async def insert(tx: Transaction) -> None:
@@ -174,7 +188,7 @@ async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_del
             {"started": False},
         ),
     )
-    for owner, runs, attempts, other in product(OWNERS, (0, 1, 2, 3), (0, 2, 3, 6), others):
+    for owner, runs, attempts, other in choose(product(OWNERS, (0, 1, 2, 3), (0, 2, 3, 6), others), deep=deep):
         where = CallFilter(min_runs=runs, min_delivery_attempts=attempts, **other)
         found = await read_ids(
             store, lambda tx, at, who=owner, which=where: tx.calls.list_page(who, which, position=at, limit=LIMIT)
@@ -202,7 +216,9 @@ async def test_a_call_is_found_from_its_second_run_on(store: Store) -> None:
     assert await find(ran_again) == [call.id]
 
 
-async def test_deliveries_are_filtered_by_category_attempts_time_and_beginning_of_the_id(store: Store) -> None:
+async def test_deliveries_are_filtered_by_category_attempts_time_and_beginning_of_the_id(
+    store: Store, *, deep: bool
+) -> None:
     deliveries = [make_delivery_number(number) for number in range(ROWS)]
 
     def matches(delivery: Delivery, owner: Principal | None, where: DeliveryFilter) -> bool:
@@ -222,7 +238,9 @@ async def test_deliveries_are_filtered_by_category_attempts_time_and_beginning_o
     times: Members = ({}, {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)})
     prefixes = (None, deliveries[9].id[:12])
     states = (None, DeliveryState.DEAD)
-    for owner, state, attempted, place, time, prefix in product(OWNERS, states, tried, places, times, prefixes):
+    for owner, state, attempted, place, time, prefix in choose(
+        product(OWNERS, states, tried, places, times, prefixes), deep=deep
+    ):
         where = DeliveryFilter(state=state, **attempted, **place, **time, id_prefix=prefix)
         found = await read_ids(
             store, lambda tx, at, who=owner, which=where: tx.deliveries.list_page(who, which, position=at, limit=LIMIT)

@@ -6,10 +6,10 @@ One exception: the webhook that came with a call is proposed for all events of t
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringback.domain.call_outcome import CallOutcome
@@ -22,6 +22,9 @@ from ringback.domain.webhook_rows import WebhookPart
 from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
+
+EXAMPLES: Final = max(20, settings().max_examples // 2)
+"""On each of the two stores."""
 
 # Few words for everything, so that much fits by chance; some that could be confused once they are joined.
 words = st.sampled_from(["a", "b", "aa", "ä 'quoted\"", ""])
@@ -69,6 +72,7 @@ class _RollbackError(Exception):
 
 
 @pytest.mark.requirement("R25")
+@settings(max_examples=EXAMPLES)
 @given(
     born=st.lists(registered_webhooks | call_ids, max_size=12),
     changes=changes,

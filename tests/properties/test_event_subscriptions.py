@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Awaitable
@@ -118,7 +119,9 @@ class SubscriptionsInStore(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.Runner()
         self.clock = FakeClock()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(
+            tempfile.mkdtemp(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+        )  # in memory, as other files of tests
         self.opening = open_test_store(self.folder, self.clock)
         self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
         self.stage = SubscriptionStage(self.engine, ttl_policy=POLICY)
@@ -130,10 +133,8 @@ class SubscriptionsInStore(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def run(self, work: Awaitable[T]) -> T:
-        async def to_the_end() -> T:
-            return await work
-
-        return self.loop.run(to_the_end())
+        """Without the signal handler of `Runner.run`, which takes as long as a read of the store."""
+        return self.loop.get_loop().run_until_complete(work)
 
     @rule(key=keys, ttl=lifetimes, secret=st.sampled_from([SECRET, OTHER_SECRET]), restarts=st.booleans())
     def subscribe(self, key: int, ttl: float, secret: str, *, restarts: bool) -> None:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ringback.domain.call_outcome import CallOutcome
@@ -16,6 +16,8 @@ from ringback.domain.webhook import HOLDING_STATES, Webhook, WebhookState, match
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB, EVENT, WEBHOOK
 
+EXAMPLES: Final = max(20, settings().max_examples // 2)
+"""Of each of twelve twists."""
 FILTERS = ("upstream", "tool", "call_id", "client_session_id", "correlation_id")
 
 # Two words for everything, so that what does not match by design still matches by chance.
@@ -87,6 +89,7 @@ def matches_by_sets(webhook: Webhook, event: Event) -> bool:
 
 @pytest.mark.requirement("R25")
 @pytest.mark.parametrize("twist", sorted(mutations))
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_a_webhook_matches_exactly_its_filters(data: st.DataObject, twist: str) -> None:
     webhook, event = data.draw(webhook_and_event(twist))

@@ -189,25 +189,28 @@ def test_a_failing_plan_is_shrunk_to_what_it_takes_to_fail() -> None:
     assert (smallest.faults, smallest.nodes) == ((), 1)
 
 
-CHEAP_MUTANTS: Final = (
-    "early hand-off",
-    "hole in the log",
-    "kept labels",
-    "lost cursor",
-    "no deduplication",
-    "no redelivery",
-    "no revocation",
-    "no retry",
-    "second publication",
-    "wide token",
-)
-"""Mutants that the first few seeds find."""
+CHEAP_MUTANTS: Final = {
+    "early hand-off": 0,
+    "hole in the log": 1,
+    "kept labels": 20,
+    "lost cursor": 14,
+    "no deduplication": 4,
+    "no redelivery": 22,
+    "no revocation": 1,
+    "no retry": 1,
+    "second publication": 1,
+    "wide token": 1,
+}
+"""Mutants that a few seeds find, with the first seed that does: the search begins there, and goes on if it no longer does."""
 
 
 def test_bugs_that_are_put_in_on_purpose_are_found(*, deep: bool) -> None:
-    names = [mutant.name for mutant in MUTANTS] if deep else CHEAP_MUTANTS
+    first_seeds = dict.fromkeys((mutant.name for mutant in MUTANTS), 0) if deep else CHEAP_MUTANTS
 
-    rows = [find_mutant(name, nodes=2, size="medium", seeds_max=MUTANT_SEEDS_MAX) for name in names]
+    rows = [
+        find_mutant(name, nodes=2, size="medium", seeds_max=MUTANT_SEEDS_MAX, first_seed=seed)
+        for name, seed in first_seeds.items()
+    ]
 
     assert [row["mutant"] for row in rows if row["seeds"] is None] == []
 

@@ -1,15 +1,16 @@
 """PostgreSQL connections that outlive a test, as those of a service outlive its requests.
 
-    with keep_connections():      stores that this module's tests open on the pool's databases take and leave connections here
+    with keep_connections():      stores that tests open meanwhile on the pool's databases take and leave connections here
 
 A new connection parses and plans each statement at its first use, which is most of the CPU time of a test with a store on
 PostgreSQL: 40 ms of the server and 30 ms of the test for one call, and 10 ms for each further one (measured). A connection
-belongs to an event loop, so the tests of the module share one.
+belongs to an event loop, so these tests share one: those of a module (`KEPT_CONNECTIONS`), or of a folder whose conftest says
+so.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, cast
 
@@ -17,26 +18,30 @@ import asyncpg
 import pytest
 from anyio.pytest_plugin import get_runner
 
-from ringback.storage.postgres import driver, store
-from ringback.storage.postgres.driver import Connection
+from ringback.storage.postgres import driver, notifications, store
+from ringback.storage.postgres.driver import Connection, ListeningConnection
 from ringback.storage.postgres.migrator import migrate_database
 from tests.support.databases import database_pool
 from tests.support.postgres_databases import APPLICATION_NAME
 
-_LEAVE: Final = f"UNLISTEN *; SELECT pg_advisory_unlock_all(); SET application_name = '{APPLICATION_NAME}'"
+_LEAVE: Final = f"SELECT pg_advisory_unlock_all(); SET application_name = '{APPLICATION_NAME}'"
 """With this name, the pool does not end the session when a test gives its database back."""
-_TAKE: Final = f"SET application_name = '{driver.SERVER_SETTINGS['application_name']}'"
 _IDLE_MAX: Final = 8
 """Of each database."""
+
+
+Idle = list["asyncpg.Connection[asyncpg.Record]"]
 
 
 class KeptConnection:
     """A connection of a store. Its close leaves it to the next store of the same database, unless it is in a transaction."""
 
-    def __init__(self, connection: Connection, idle: list[Connection]) -> None:
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", idle: "Idle") -> None:
         self._connection = connection
         self._idle = idle
         self._is_closed = False
+        self._listeners: list[tuple[str, Callable[..., None]]] = []
+        self._termination_listeners: list[Callable[..., None]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -48,6 +53,14 @@ class KeptConnection:
         self._is_closed = True
         self._connection.terminate()
 
+    async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None:
+        self._listeners.append((channel, callback))
+        await self._connection.add_listener(channel, callback)
+
+    def add_termination_listener(self, callback: Callable[..., None], /) -> None:
+        self._termination_listeners.append(callback)
+        self._connection.add_termination_listener(callback)
+
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's
         if self.is_closed():
             return
@@ -55,11 +68,18 @@ class KeptConnection:
         if self._connection.is_in_transaction() or len(self._idle) >= _IDLE_MAX:
             await self._connection.close(timeout=timeout)
             return
+        await self._remove_listeners()
         await _execute(self._connection, _LEAVE)
         self._idle.append(self._connection)
 
+    async def _remove_listeners(self) -> None:
+        for termination_listener in self._termination_listeners:
+            self._connection.remove_termination_listener(termination_listener)
+        for channel, listener in self._listeners:
+            await self._connection.remove_listener(channel, listener)
 
-async def _execute(connection: Connection, statement: str) -> None:
+
+async def _execute(connection: "asyncpg.Connection[asyncpg.Record]", statement: str) -> None:
     """A connection whose statement failed or was cancelled is closed."""
     try:
         await connection.execute(statement)
@@ -70,18 +90,20 @@ async def _execute(connection: Connection, statement: str) -> None:
 
 class KeptConnections:
     def __init__(self) -> None:
-        self._idle: defaultdict[tuple[str, ...], list[Connection]] = defaultdict(list)
+        self._idle: defaultdict[tuple[str, ...], Idle] = defaultdict(list)
         """By the URL and the settings of the sessions, which some tests change."""
 
-    async def connect(self, url: str) -> Connection:
+    async def connect(self, url: str, *, server_settings: Mapping[str, str] | None = None) -> ListeningConnection:
         """An idle connection of the same database with the same settings, or a new one."""
-        idle = self._idle[url, *driver.SERVER_SETTINGS.values()]
+        settings = {**driver.SERVER_SETTINGS, **(server_settings or {})}
+        idle = self._idle[url, *settings.values()]
         while idle:
             connection = idle.pop()
             with suppress(asyncpg.InterfaceError, asyncpg.PostgresError, OSError):
-                await _execute(connection, _TAKE)
-                return cast("Connection", KeptConnection(connection, idle))
-        return cast("Connection", KeptConnection(await driver.connect_for_units(url), idle))
+                await _execute(connection, f"SET application_name = '{settings['application_name']}'")
+                return cast("ListeningConnection", KeptConnection(connection, idle))
+        new: Any = await driver.connect(url, server_settings=settings)
+        return cast("ListeningConnection", KeptConnection(new, idle))
 
     def close(self) -> None:
         for connections in self._idle.values():
@@ -98,12 +120,13 @@ def keep_connections() -> Generator[None]:
         stack.callback(kept.close)
         loop: asyncio.AbstractEventLoop = runner.get_loop()
 
-        async def connect(url: str) -> Connection:
-            shares_loop = asyncio.get_running_loop() is loop
-            return await (kept.connect(url) if shares_loop else driver.connect_for_units(url))
+        async def connect(url: str, *, server_settings: dict[str, str] | None = None) -> Connection:
+            make = kept.connect if asyncio.get_running_loop() is loop else driver.connect
+            return await make(url, server_settings=server_settings)
 
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(store, "connect_for_units", connect)
+        patch.setattr(notifications, "connect", connect)
         patch.setattr(store, "migrate_database", migrate_unless_pooled)
         yield
 

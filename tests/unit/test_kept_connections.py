@@ -1,12 +1,15 @@
 """Stores of the tests on PostgreSQL leave their connections to the next store of the same database."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
 from ringback.storage.postgres import driver
 from ringback.storage.postgres.driver import Connection
 from tests.support.kept_connections import KeptConnections
+from tests.support.limits import WAIT_SECONDS
 from tests.support.postgres_databases import empty_database
 
 
@@ -66,3 +69,25 @@ async def test_a_session_that_has_ended_meanwhile_is_not_taken(kept: KeptConnect
     assert await read_session(following) != ended
     for each in (other, following):
         each.terminate()
+
+
+async def test_what_listened_on_a_connection_is_not_notified_in_its_next_use(kept: KeptConnections, url: str) -> None:
+    heard, heard_again = list[Any](), asyncio.Event()
+
+    def listen(*arguments: Any) -> None:
+        heard.append(arguments[-1])
+
+    connection = await kept.connect(url)
+    session = await read_session(connection)
+    await connection.add_listener("test", listen)
+    connection.add_termination_listener(listen)
+    await connection.close()
+
+    following = await kept.connect(url)
+    assert await read_session(following) == session
+    await following.add_listener("test", lambda *_: heard_again.set())
+    await following.fetch("SELECT pg_notify('test', 'heard by the second one only')")
+    await asyncio.wait_for(heard_again.wait(), WAIT_SECONDS)
+    following.terminate()
+    await asyncio.sleep(0)  # termination listeners run in the next turn of the loop
+    assert heard == []

@@ -1,11 +1,12 @@
 """A webhook that catches up gets each event once, in the order of the log, whatever happens meanwhile."""
 
 from contextlib import suppress
+from typing import Final
 
 import httpx
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringback.domain.delivery import OPEN_STATES
@@ -30,6 +31,9 @@ from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.stores import FailingStore, StoreWithLockedRows
+
+EXAMPLES: Final = max(20, settings().max_examples // 2)
+"""On each of the two stores."""
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -71,6 +75,7 @@ async def test_rows_of_one_principal_that_stay_locked_delay_no_catch_up_of_anoth
 
 @pytest.mark.requirement("R27")
 @pytest.mark.usefixtures("short_steps")
+@settings(max_examples=EXAMPLES)
 @given(
     past=st.integers(0, 12),
     after=st.integers(0, 12),

@@ -117,7 +117,11 @@ async def test_a_cursor_stays_before_the_first_open_delivery_also_within_one_bat
     assert [decode_log_position(orjson.loads(each.body)["cursor"]).seq for each in deliveries] == [0, 0, 0]
 
 
-async def test_the_hold_limit_also_applies_within_one_batch(still: Engine) -> None:
+async def test_the_hold_limit_also_applies_within_one_batch(
+    still: Engine, monkeypatch: pytest.MonkeyPatch, *, deep: bool
+) -> None:
+    if not deep:
+        monkeypatch.setattr(health, "HELD_DELIVERIES_MAX", 30)
     webhook = make_webhook(state=WebhookState.SUSPENDED)
     await still.insert_webhooks(webhook)
     await still.insert_deliveries(

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringback.domain.delivery import DeliveryState
@@ -21,6 +21,8 @@ from tests.support.engine import Engine, running_dispatcher
 from tests.support.receivers_by_host import ReceiversByHost
 
 AGENT = "agent.example"
+EXAMPLES: Final = max(20, settings().max_examples // 2)
+"""On each of the two stores."""
 LATER_SECONDS = 2 * ORDERED_GIVE_UP_SECONDS
 
 
@@ -54,6 +56,7 @@ async def insert_ordered_webhook(engine: Engine, **over: Any) -> Webhook:
 
 
 @pytest.mark.requirement("R27")
+@settings(max_examples=EXAMPLES)
 @given(
     sessions=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=8),
     script=st.lists(st.sampled_from([204, 204, 500, 503, 410]), max_size=12),

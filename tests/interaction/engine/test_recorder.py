@@ -1,12 +1,12 @@
 """The recorder writes a call, its events and its deliveries in one transaction, with a delivery for each matching webhook."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringback.domain.call import Call, CallStatus
@@ -25,6 +25,9 @@ from tests.support.engine import PUBLIC_URL, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.stored_work import COMPLETED_RESULT, RESULT
 from tests.support.whole_deliveries import list_whole_deliveries
+
+EXAMPLES: Final = max(20, settings().max_examples // 2)
+"""On each of the two stores."""
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:
@@ -194,6 +197,7 @@ steps = st.lists(st.sampled_from(["finish", "deliver", "fail", "refuse", "wait"]
 
 
 @pytest.mark.requirement("R27")
+@settings(max_examples=EXAMPLES)
 @given(steps=steps)
 async def test_everything_at_or_before_a_bodys_cursor_was_delivered_or_abandoned_when_it_was_made(
     still: Engine, fake_clock: FakeClock, steps: Sequence[str]

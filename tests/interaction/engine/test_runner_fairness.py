@@ -21,8 +21,8 @@ from tests.support.examples import ALICE, BOB
 from tests.support.stores import FailingStore
 from tests.support.upstreams import ControlledUpstream, make_http_config, open_upstreams, serving
 
-MANY = 300
-"""Calls at once on one upstream: three times the pool of the SDK's own HTTP client."""
+MANY, MANY_DEEP = 150, 300
+"""Calls at once on one upstream: the pool of the SDK's own HTTP client has 100 connections."""
 ONE_CALLER: Final = {"possible_callers": PossibleCallers.ONE}
 """All places of an upstream are the only caller's."""
 KEY_OWNERS: Final = {"possible_callers": PossibleCallers.KEY_OWNERS}
@@ -168,19 +168,20 @@ async def test_queued_calls_begin_soon_after_the_key_of_the_only_other_principal
 
 
 @pytest.mark.requirement("R28")
-async def test_hundreds_of_calls_run_at_once_on_one_upstream(engine: Engine) -> None:
-    stage, calls = ControlledUpstream(), make_calls(engine, MANY, upstream="stage", tool="hold", arguments={})
+async def test_hundreds_of_calls_run_at_once_on_one_upstream(engine: Engine, *, deep: bool) -> None:
+    count = MANY_DEEP if deep else MANY
+    stage, calls = ControlledUpstream(), make_calls(engine, count, upstream="stage", tool="hold", arguments={})
     await engine.insert_calls(*calls)
 
     async with serving(stage.app()) as server:
-        config = replace(make_http_config(server.url), max_concurrent=MANY)
+        config = replace(make_http_config(server.url), max_concurrent=count)
         async with open_upstreams(config) as upstreams, engine.running_runner(upstreams, **ONE_CALLER):
-            await asyncio.wait_for(stage.wait_until_held(MANY), 3 * WAIT_SECONDS)
+            await asyncio.wait_for(stage.wait_until_held(count), 3 * WAIT_SECONDS)
             stage.release.set()
             ended = await engine.wait_until_final(*calls)
 
     assert {call.outcome for call in ended} == {CallOutcome.RESULT}
-    assert len(stage.calls) == MANY
+    assert len(stage.calls) == count
 
 
 @pytest.mark.requirement("R11")
