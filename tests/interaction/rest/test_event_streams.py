@@ -277,9 +277,10 @@ async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
 
 
 async def test_a_full_page_after_another_comes_without_waiting(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = [await finish_new_call(service, alice) for _ in range(event_streams.FOLLOW_PAGE_SIZE + 5)]
+    monkeypatch.setattr(event_streams, "FOLLOW_PAGE_SIZE", 10)
+    calls = [await finish_new_call(service, alice) for _ in range(15)]
 
     async with open_stream(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls
