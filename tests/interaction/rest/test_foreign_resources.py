@@ -53,6 +53,15 @@ class OwnedIds:
 
 @pytest.fixture
 async def hers(service: ServiceUnderTest, alice: httpx.AsyncClient) -> OwnedIds:
+    return await make_resources(service, alice)
+
+
+@pytest.fixture(scope="module")
+async def shared_hers(shared_service: ServiceUnderTest) -> OwnedIds:
+    return await make_resources(shared_service, await shared_service.create_client("alice"))
+
+
+async def make_resources(service: ServiceUnderTest, alice: httpx.AsyncClient) -> OwnedIds:
     """One resource of each kind, all owned by Alice."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
@@ -71,18 +80,19 @@ def response_bytes(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
     return answer.status_code, answer.content, headers
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_a_foreign_id_gets_the_error_of_an_unknown_one(
     service: ServiceUnderTest,
     bob: httpx.AsyncClient,
-    hers: OwnedIds,
+    shared_hers: OwnedIds,
     method: str,
     path: str,
     body: dict[str, Any] | None,
 ) -> None:
     before = service.count_rows()
 
-    foreign = await bob.request(method, named(path, hers), json=body)
+    foreign = await bob.request(method, named(path, shared_hers), json=body)
     unknown = await bob.request(method, named(path, OwnedIds(**UNKNOWN)), json=body)
 
     assert response_bytes(foreign) == response_bytes(unknown)
@@ -90,6 +100,7 @@ async def test_a_foreign_id_gets_the_error_of_an_unknown_one(
     assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_a_malformed_id_gets_the_error_of_an_unknown_one(
     bob: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
