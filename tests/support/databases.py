@@ -51,6 +51,10 @@ class TestDatabases:
             tables = [str(name) for (name,) in query(_TABLES[self.kind])]
             return dict(query(" UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables)))  # noqa: S608 - its names
 
+    def read_tables(self, folder: Path) -> Mapping[str, Sequence[tuple[Any, ...]]]:
+        with self._querying(folder) as query:
+            return {str(name): query(f"SELECT * FROM {name}") for (name,) in query(_TABLES[self.kind])}  # noqa: S608 - its names
+
     @contextmanager
     def _querying(self, folder: Path) -> Generator[Callable[..., Sequence[tuple[Any, ...]]]]:
         """A function for several statements. On SQLite they share a connection, because each reads the whole schema."""
@@ -131,6 +135,11 @@ def query_rows(folder: Path, statement: str, *parameters: Any) -> Sequence[tuple
 def count_rows(folder: Path) -> Mapping[str, int]:
     """The number of rows of each table."""
     return TEST_DATABASES.count_rows(folder)
+
+
+def read_tables(folder: Path) -> Mapping[str, Sequence[tuple[Any, ...]]]:
+    """All rows of each table."""
+    return TEST_DATABASES.read_tables(folder)
 
 
 _TABLES: Final = {

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from ringback.domain.call_outcome import completion_from_result
-from tests.support.databases import count_rows, query_rows
+from tests.support.databases import read_tables
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 PRIVATE = "private-7f3a"
@@ -36,9 +36,8 @@ def find_private_text(
     service: ServiceUnderTest, *, but_for: frozenset[str] = frozenset(), text: str = PRIVATE
 ) -> list[str]:
     """The tables that hold the private text."""
-    tables = count_rows(service.folder).keys() - but_for
     return sorted(
         table
-        for table in tables
-        if text in repr([tuple(row) for row in query_rows(service.folder, f"SELECT * FROM {table}")])  # noqa: S608
+        for table, rows in read_tables(service.folder).items()
+        if table not in but_for and text in repr([tuple(row) for row in rows])
     )

@@ -18,7 +18,7 @@ from tests.support.service import CALL_BODY, ServiceUnderTest, running_service
 
 pytestmark = pytest.mark.requirement("R20")
 
-CALLS = 40
+CALLS = 25
 
 
 class CutStream(httpx.AsyncByteStream):
@@ -71,7 +71,7 @@ async def finish_calls(service: ServiceUnderTest, number: int) -> list[str]:
 async def test_no_event_is_lost_or_repeated_however_often_the_connection_breaks(
     tmp_path: Path, seed: int, *, deep: bool
 ) -> None:
-    number = 10 * CALLS if deep else CALLS
+    number = 16 * CALLS if deep else CALLS
     transport = CuttingTransport(seed)
     async with (
         asyncio.timeout(5 * WAIT_SECONDS),

@@ -3,13 +3,16 @@
 import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from tests.support.application import PUBLIC_URL, running_application
 from tests.support.token_issuer import LIFETIME_SECONDS, FakeTokenIssuer
@@ -51,22 +54,44 @@ class Stage:
         return query
 
 
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
+@asynccontextmanager
+async def running_with_issuer(folder: Path) -> AsyncGenerator[tuple[CodeIssuer, ASGIApp]]:
     issuer = CodeIssuer()
     async with (
         serving(issuer) as issuing,
         running_application(
-            tmp_path,
+            folder,
             oidc_issuer=f"http://127.0.0.1:{issuing.port}",
             ui_oidc_client_id="dashboard",
             ui_oidc_client_secret="client secret",
         ) as service,
-        httpx.AsyncClient(transport=httpx.ASGITransport(service.app.api), base_url=PUBLIC_URL) as browser,
-        httpx.AsyncClient(transport=httpx.ASGITransport(service.app.api), base_url=PUBLIC_URL) as other_browser,
     ):
         issuer.url = f"http://127.0.0.1:{issuing.port}"
+        yield issuer, service.app.api
+
+
+@pytest.fixture(scope="module")
+async def shared_issuer(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tuple[CodeIssuer, ASGIApp]]:
+    async with running_with_issuer(module_path_factory.mktemp("issuer")) as running:
+        yield running
+
+
+@pytest.fixture
+async def stage(shared_issuer: tuple[CodeIssuer, ASGIApp]) -> AsyncGenerator[Stage]:
+    issuer, api = shared_issuer
+    issuer.claims = {}
+    issuer.token_requests.clear()
+    async with open_browser(api) as browser, open_browser(api) as other_browser:
         yield Stage(issuer=issuer, browser=browser, other_browser=other_browser)
+
+
+ADDRESSES: Final = ip_network("192.0.2.0/24").hosts()
+
+
+def open_browser(api: ASGIApp) -> httpx.AsyncClient:
+    """A browser with an address of its own, because the sign-ins of an address are limited."""
+    transport = httpx.ASGITransport(api, client=(str(next(ADDRESSES)), 50_000))
+    return httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL)
 
 
 async def test_a_person_signs_in_at_the_issuer_and_sees_the_pages_of_the_token_s_principal(stage: Stage) -> None:
@@ -148,11 +173,12 @@ async def test_the_token_is_judged_as_for_every_request(stage: Stage, claims: di
     assert (await stage.browser.get("/ui/calls")).status_code == (200 if status == 303 else 303)
 
 
-async def test_without_the_issuer_a_page_says_so_and_keys_still_work(stage: Stage) -> None:
-    stage.issuer.unreachable = True
+async def test_without_the_issuer_a_page_says_so_and_keys_still_work(tmp_path: Path) -> None:
+    async with running_with_issuer(tmp_path) as (issuer, api), open_browser(api) as browser:
+        issuer.unreachable = True
 
-    answer = await stage.browser.get("/ui/sign-in/issuer")
+        answer = await browser.get("/ui/sign-in/issuer")
 
-    assert answer.status_code == 503
-    assert "API key" in answer.text
-    assert (await stage.browser.get("/ui/sign-in")).status_code == 200
+        assert answer.status_code == 503
+        assert "API key" in answer.text
+        assert (await browser.get("/ui/sign-in")).status_code == 200

@@ -76,6 +76,7 @@ async def test_during_the_overlap_of_a_rotation_both_keys_work_and_then_only_the
     assert (stored["replaced_by"], stored["expires_at"]) == (new["id"], new["overlap_ends_at"])
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_rotation_without_overlap_ends_the_old_key_now(
     service: ServiceUnderTest, admin: httpx.AsyncClient
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_rotated_key_lives_as_long_as_the_old_one_was_created_for(
     assert [(await use_key(service, key["key"])).status_code for key in (old, new)] == [401, 200]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_is_rotated_once(admin: httpx.AsyncClient) -> None:
     old = (await admin.post("/v1/keys", json={"principal": "alice"})).json()
     new = (await admin.post(f"/v1/keys/{old['id']}/rotate")).json()
@@ -108,6 +110,7 @@ async def test_a_key_is_rotated_once(admin: httpx.AsyncClient) -> None:
     assert new["id"] in again.json()["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_revoked_key_is_refused_from_its_next_request_on_and_stays_in_the_list(
     service: ServiceUnderTest, admin: httpx.AsyncClient
 ) -> None:
@@ -122,6 +125,7 @@ async def test_a_revoked_key_is_refused_from_its_next_request_on_and_stays_in_th
     assert (await admin.get(f"/v1/keys/{key['id']}")).json()["revoked_at"] is not None
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_for_some_upstreams_grants_no_others(service: ServiceUnderTest) -> None:
     limited = await service.create_client("operator", scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"git"}))
     everything = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
@@ -165,6 +169,7 @@ async def test_an_invalid_key_is_refused_and_nothing_is_stored(
     assert len(await service.services.api_keys.list_keys()) == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "expires_at",
     ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z", "2199-01-01T00:00:00Z"],
@@ -180,6 +185,7 @@ async def test_an_expiry_beyond_a_hundred_years_is_refused_and_makes_no_key(
     assert (await admin.get("/v1/keys")).json() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_lifetime_may_be_as_long_as_an_expiry(admin: httpx.AsyncClient) -> None:
     two_years, too_long = 2 * 365 * 86_400, 101 * 365 * 86_400
 
@@ -194,6 +200,7 @@ async def test_a_lifetime_may_be_as_long_as_an_expiry(admin: httpx.AsyncClient) 
     assert [answer.status_code for answer in refused] == [422, 422]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_upstream_that_does_not_exist_is_named_in_a_warning_and_the_key_is_made(
     admin: httpx.AsyncClient,
 ) -> None:
@@ -205,6 +212,7 @@ async def test_an_upstream_that_does_not_exist_is_named_in_a_warning_and_the_key
     assert "warning" not in known.json()
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_name_with_control_characters_is_refused(admin: httpx.AsyncClient) -> None:
     refused = await admin.post("/v1/keys", json={"principal": "alice", "name": "a\x1b[31m"})
 

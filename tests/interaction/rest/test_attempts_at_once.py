@@ -64,8 +64,9 @@ async def register_failing(
 ) -> tuple[str, list[str]]:
     """A webhook whose breaker is open, with pending deliveries that wait for a later attempt; their events in order."""
     webhook_id = (await client.put(NAMED_PATH, json={"url": CALLBACK_URL, **body})).json()["id"]
-    for _ in range(EVENTS):
-        await service.finish_call((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    started = (await client.post("/v1/calls/batch", json={"calls": [CALL_BODY] * EVENTS})).json()["calls"]
+    for each in started:
+        await service.finish_call(each["call_id"])
     await deliver()
     for pause in RETRY_SCHEDULES[RetryProfile.DAYS].delays_seconds[: WEBHOOK_BREAKER_POLICY.failures_to_open - 1]:
         service.clock.advance(1.2 * pause)  # an ordered webhook has one attempt after each step

@@ -1,18 +1,19 @@
 """Authentication and scopes of every operation."""
 
+import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 
-from ringback.api.app import create_documented_app
 from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
 
 pytestmark = pytest.mark.requirement("R25")
 
+DOCUMENT: Final = json.loads((Path(__file__).parents[3] / "openapi" / "ringback.json").read_text(encoding="utf-8"))
 OPERATIONS = [
     ("GET", "/v1/calls", Scope.READ),
     ("POST", "/v1/calls", Scope.CALLS),
@@ -81,6 +82,8 @@ OPERATIONS = [
     ("POST", "/v1/upstreams/git/restart", Scope.ADMIN),
     ("GET", "/v1/status", Scope.ADMIN),
 ]
+OPERATIONS_ON_THE_SERVICE = [each for each in OPERATIONS if each[2] is Scope.ADMIN or each[1] == "/v1/events/stream"]
+OPERATIONS_OF_AGENTS = [each for each in OPERATIONS if each not in OPERATIONS_ON_THE_SERVICE]
 PUBLISHING = {operation for operation in OPERATIONS if "/event" in operation[1] and operation[2] is Scope.CALLS}
 """A server that reports its calls publishes its events with the same key, so the scope `adopt` is enough too."""
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
@@ -108,7 +111,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 def test_every_authenticated_operation_is_covered_here() -> None:
     described = {
         (method.upper(), _shape(path))
-        for path, operations in create_documented_app().openapi()["paths"].items()
+        for path, operations in DOCUMENT["paths"].items()
         for method in operations
         if path.startswith("/v1/")
     }
@@ -119,6 +122,7 @@ def _shape(path: str) -> str:
     return re.sub(r"\{\w+\}|(call|wh|dlv|key|era|link)_1|git|order\.paid", "*", path)
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
 async def test_a_request_without_a_key_is_rejected_before_its_body_is_read(
     service: ServiceUnderTest, method: str, path: str, scope: Scope
@@ -133,10 +137,23 @@ async def test_a_request_without_a_key_is_rejected_before_its_body_is_read(
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
+@pytest.mark.usefixtures("shared_service")
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS_OF_AGENTS)
 async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     service: ServiceUnderTest, method: str, path: str, scope: Scope
 ) -> None:
+    await assert_scope_is_needed(service, method, path, scope)
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS_ON_THE_SERVICE)
+async def test_a_key_without_the_scope_is_refused_for_what_changes_the_service_or_waits_for_its_end(
+    service: ServiceUnderTest, method: str, path: str, scope: Scope
+) -> None:
+    await assert_scope_is_needed(service, method, path, scope)
+
+
+async def assert_scope_is_needed(service: ServiceUnderTest, method: str, path: str, scope: Scope) -> None:
+    """A key without the scope is refused, and one with it alone is not."""
     body = BODIES.get((method, path))
     insufficient = frozenset(Scope) - {scope, Scope.ADMIN}
     if (method, path, scope) in PUBLISHING:
@@ -154,6 +171,7 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     assert allowed.status_code in {200, 201, 202, 204, 404, 409}
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
 async def test_an_unknown_query_parameter_is_refused(
     service: ServiceUnderTest, method: str, path: str, scope: Scope
@@ -168,6 +186,7 @@ async def test_an_unknown_query_parameter_is_refused(
     assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_no_cache_keeps_what_belongs_to_the_caller(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     """Responses to POST have secrets and tokens. A proxy that adds the API key would store the others for all its clients."""
     registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
@@ -206,6 +225,7 @@ async def test_a_call_with_a_callback_needs_the_scope_webhooks(service: ServiceU
     assert (await both.post("/v1/calls", json=body)).status_code == 202
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic YWxpY2U6", "Bearer rbk_unknown", "Bearer not-a-key", "rbk_x"]
 )
@@ -215,6 +235,7 @@ async def test_an_unknown_key_is_refused(service: ServiceUnderTest, header: str)
     assert (await anonymous.get("/v1/calls")).status_code == 401
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
 async def test_the_scheme_may_be_spelt_in_any_case(service: ServiceUnderTest, scheme: str) -> None:
     other = await service.create_anonymous_client(
@@ -233,6 +254,7 @@ async def test_a_revoked_key_is_refused_at_once(service: ServiceUnderTest, alice
     assert (await alice.get("/v1/calls")).status_code == 401
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_two_keys_of_one_principal_see_the_same(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     other = await service.create_client("alice")
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]

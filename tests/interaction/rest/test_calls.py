@@ -28,6 +28,7 @@ async def start(client: httpx.AsyncClient, **over: object) -> str:
     return answer.json()["call"]["id"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_start_returns_at_once_with_the_location_of_the_call(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/calls", json=CALL_BODY)
 
@@ -39,6 +40,7 @@ async def test_a_start_returns_at_once_with_the_location_of_the_call(alice: http
     assert (await alice.get(answer.headers["location"])).json() == started["call"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R19")
 async def test_a_call_shows_the_ids_that_its_client_chose(alice: httpx.AsyncClient) -> None:
     call = (await alice.get(f"/v1/calls/{await start(alice)}")).json()
@@ -80,6 +82,7 @@ async def test_the_generated_secret_of_a_callback_is_shown_once(
     assert len(await service.read_deliveries("alice")) == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_client_supplied_secret_is_not_returned(alice: httpx.AsyncClient) -> None:
     callback = {"url": CALLBACK_URL, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     started = await alice.post("/v1/calls", json=CALL_BODY | {"callback": callback})
@@ -88,6 +91,7 @@ async def test_a_client_supplied_secret_is_not_returned(alice: httpx.AsyncClient
     assert "whsec_" not in started.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_result_has_the_same_bytes_as_the_stored_one(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -101,6 +105,7 @@ async def test_a_result_has_the_same_bytes_as_the_stored_one(
     assert answer.headers["etag"] == f'"{hashlib.sha256(RESULT).hexdigest()}"'
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("tags", ["{etag}", "W/{etag}", '"other", {etag}', "*"])
 async def test_a_result_that_the_client_has_is_not_sent_again(
     service: ServiceUnderTest, alice: httpx.AsyncClient, tags: str
@@ -116,6 +121,7 @@ async def test_a_result_that_the_client_has_is_not_sent_again(
     assert (other.status_code, other.content) == (200, RESULT)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_missing_result_is_refused_with_how_to_wait_for_it(alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
 
@@ -126,6 +132,7 @@ async def test_a_missing_result_is_refused_with_how_to_wait_for_it(alice: httpx.
     assert f"GET /v1/calls/{call_id}?wait_seconds=45" in answer.json()["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R33")
 async def test_a_call_that_failed_says_why_and_has_no_result(
     service: ServiceUnderTest, alice: httpx.AsyncClient
@@ -143,6 +150,7 @@ async def test_a_call_that_failed_says_why_and_has_no_result(
     assert (await alice.get(f"/v1/calls/{call_id}/result")).status_code == 409
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R33")
 async def test_the_error_of_an_upstream_is_shown_unchanged(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
@@ -154,6 +162,7 @@ async def test_the_error_of_an_upstream_is_shown_unchanged(service: ServiceUnder
     assert call["error"] == {"code": "upstream_error", "message": "no such repository", "jsonrpc": error}
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     ("ending", "code", "message"),
@@ -186,6 +195,7 @@ async def test_an_expired_call_gets_410_gone(service: ServiceUnderTest, alice: h
         assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_last_progress_is_part_of_the_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     await service.mark_dispatched(call_id)
@@ -195,6 +205,7 @@ async def test_the_last_progress_is_part_of_the_call(service: ServiceUnderTest, 
     assert call["progress"] == {"progress": 3.0, "total": 10.0, "message": "reading"}
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_cancelling_a_queued_call_ends_it_and_may_be_repeated(alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
 
@@ -220,6 +231,7 @@ async def test_a_start_that_its_client_has_cancelled_already_ends_in_its_own_tra
     assert [(each["id"], each["status"]) for each in listed] == [(started.call.id, "cancelled")]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_cancelling_a_running_call_requests_its_cancellation(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -231,6 +243,7 @@ async def test_cancelling_a_running_call_requests_its_cancellation(
     assert (cancelling["status"], cancelling["cancel_requested"]) == ("working", True)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_cancelling_an_ended_call_changes_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     await service.finish_call(call_id)
@@ -375,6 +388,7 @@ async def test_a_full_disk_gives_an_error_response_and_starts_nothing(
     assert service.count_rows()["calls"] == 0
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_with_the_start_scope_only_gets_the_result_of_its_own_wait(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -220,7 +220,7 @@ async def test_a_client_that_stops_reading_blocks_neither_other_clients_nor_the_
     service: ServiceUnderTest, alice: httpx.AsyncClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.server.LAST_RESPONSES_SECONDS", 1)
-    message = "x" * 50_000
+    message = "x" * 250_000
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.mark_dispatched(call_id)
     async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url:
@@ -228,9 +228,9 @@ async def test_a_client_that_stops_reading_blocks_neither_other_clients_nor_the_
         _, slow = await asyncio.open_connection("127.0.0.1", port, limit=1)
         slow.write(f"GET {STREAM} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n".encode())
         async with open_stream(url, key) as stream:
-            for _ in range(200):  # ten megabytes: more than the socket buffers
+            for _ in range(40):  # ten megabytes: more than the socket buffers
                 await service.record_progress(call_id, Progress(progress=1, message=message))
-            for _ in range(200):
+            for _ in range(40):
                 assert (await stream.event())["name"] == "call.progress"
         service.services.lifecycle.begin_shutdown()
     slow.transport.abort()
@@ -277,9 +277,10 @@ async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
 
 
 async def test_a_full_page_after_another_comes_without_waiting(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = [await finish_new_call(service, alice) for _ in range(event_streams.FOLLOW_PAGE_SIZE + 5)]
+    monkeypatch.setattr(event_streams, "FOLLOW_PAGE_SIZE", 10)
+    calls = [await finish_new_call(service, alice) for _ in range(15)]
 
     async with open_stream(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls

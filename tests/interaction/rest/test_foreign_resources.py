@@ -53,11 +53,20 @@ class OwnedIds:
 
 @pytest.fixture
 async def hers(service: ServiceUnderTest, alice: httpx.AsyncClient) -> OwnedIds:
-    """One resource of each kind, all owned by Alice."""
-    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
-    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    return await make_resources(service, alice)
+
+
+@pytest.fixture(scope="module")
+async def shared_hers(shared_service: ServiceUnderTest) -> OwnedIds:
+    return await make_resources(shared_service, await shared_service.create_client("alice"))
+
+
+async def make_resources(service: ServiceUnderTest, owner: httpx.AsyncClient) -> OwnedIds:
+    """One resource of each kind, the owner's only ones."""
+    webhook = (await owner.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    call = (await owner.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.finish_call(call)
-    (delivery,) = (await alice.get("/v1/deliveries")).json()["deliveries"]
+    (delivery,) = (await owner.get("/v1/deliveries")).json()["deliveries"]
     return OwnedIds(call, webhook, delivery["id"])
 
 
@@ -71,18 +80,19 @@ def response_bytes(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
     return answer.status_code, answer.content, headers
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_a_foreign_id_gets_the_error_of_an_unknown_one(
     service: ServiceUnderTest,
     bob: httpx.AsyncClient,
-    hers: OwnedIds,
+    shared_hers: OwnedIds,
     method: str,
     path: str,
     body: dict[str, Any] | None,
 ) -> None:
     before = service.count_rows()
 
-    foreign = await bob.request(method, named(path, hers), json=body)
+    foreign = await bob.request(method, named(path, shared_hers), json=body)
     unknown = await bob.request(method, named(path, OwnedIds(**UNKNOWN)), json=body)
 
     assert response_bytes(foreign) == response_bytes(unknown)
@@ -90,6 +100,7 @@ async def test_a_foreign_id_gets_the_error_of_an_unknown_one(
     assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_a_malformed_id_gets_the_error_of_an_unknown_one(
     bob: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
@@ -101,11 +112,15 @@ async def test_a_malformed_id_gets_the_error_of_an_unknown_one(
         assert response_bytes(misshapen) == response_bytes(unknown), text
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_the_owner_of_a_resource_can_read_it(
-    alice: httpx.AsyncClient, hers: OwnedIds, method: str, path: str, body: dict[str, Any] | None
+    service: ServiceUnderTest, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    assert (await alice.request(method, named(path, hers), json=body)).is_success
+    owner = await service.create_client(f"owner-{OPERATIONS.index((method, path, body))}")
+    owned = await make_resources(service, owner)
+
+    assert (await owner.request(method, named(path, owned), json=body)).is_success
 
 
 async def test_lists_show_only_resources_of_the_caller(bob: httpx.AsyncClient, hers: OwnedIds) -> None:

@@ -14,6 +14,8 @@ from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
+pytestmark = pytest.mark.usefixtures("shared_service")
+
 ACCEPTED_ANSWER: dict[str, Any] = {"action": "accept", "content": {"sure": True}}
 DECLINED_ANSWER: dict[str, Any] = {"action": "decline"}
 

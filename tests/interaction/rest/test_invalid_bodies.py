@@ -32,6 +32,7 @@ class ChunkedUpload:
             yield MEBIBYTE
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/resume"])
 @pytest.mark.parametrize(
     ("text", "place"),
@@ -59,6 +60,7 @@ async def test_malformed_json_is_answered_with_the_place(
         assert (problem["line"], problem["column"]) == place
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -79,6 +81,7 @@ async def test_json_with_a_value_that_cannot_be_kept_is_not_called_something_els
     assert "not JSON" not in problem["detail"] + problem["title"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -96,6 +99,7 @@ async def test_an_object_with_two_members_of_one_name_is_refused(
     assert "two members named 'x-key'" in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("path", "body", "pointer"),
     [
@@ -124,6 +128,7 @@ async def test_a_thousand_wrong_members_are_one_error(
     assert error["detail"].startswith("It has more than ")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_misspelled_name_is_named_before_the_one_that_is_therefore_missing(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -132,6 +137,7 @@ async def test_a_misspelled_name_is_named_before_the_one_that_is_therefore_missi
     assert problem["detail"].startswith("#/token: There is no such name. Did you mean 'resume_token'?")
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(("path", "member"), [("/v1/calls/batch", "calls"), ("/v1/events/batch", "events")])
 async def test_the_errors_of_a_batch_are_those_of_its_first_wrong_member(
     service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, member: str
@@ -156,6 +162,7 @@ async def test_a_body_with_too_many_values_is_refused_with_what_to_do(
     assert "Send large data as one text" in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "content_type",
     [
@@ -177,6 +184,7 @@ async def test_a_body_that_is_not_declared_as_json_is_answered_with_what_to_send
     assert "Content-Type: application/json" in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON"])
 async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, content_type: str) -> None:
     answer = await alice.post(
@@ -185,6 +193,7 @@ async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, co
     assert answer.status_code == 201
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_compressed_body_is_answered_with_the_name_of_its_encoding(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -195,6 +204,7 @@ async def test_a_compressed_body_is_answered_with_the_name_of_its_encoding(
     assert "'br'" in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("name", ["Idempotency-Key", "Authorization"])
 async def test_a_header_that_is_sent_twice_is_answered_with_its_name(
     service: ServiceUnderTest, alice: httpx.AsyncClient, name: str
@@ -206,6 +216,7 @@ async def test_a_header_that_is_sent_twice_is_answered_with_its_name(
     assert f"The header {name} is sent more than once" in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -216,6 +227,7 @@ async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
     assert upload.chunks_read == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_body_with_a_declared_length_of_ten_mebibytes_is_not_read(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -227,6 +239,7 @@ async def test_a_body_with_a_declared_length_of_ten_mebibytes_is_not_read(
     assert upload.chunks_read == 0
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
 async def test_a_body_that_is_no_object_is_refused(
     service: ServiceUnderTest, alice: httpx.AsyncClient, text: bytes
@@ -236,6 +249,7 @@ async def test_a_body_that_is_no_object_is_refused(
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "text", [DEEPLY_NESTED, '{"upstream": "git", "tool": "git_log", "arguments": {"n": 1%s}}' % ("0" * 300)]
 )

@@ -6,6 +6,8 @@ import pytest
 from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
+pytestmark = pytest.mark.usefixtures("shared_service")
+
 
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events"])
 @pytest.mark.parametrize(

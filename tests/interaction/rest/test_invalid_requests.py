@@ -10,6 +10,8 @@ from ringback.schemas.fields import MEMBERS_MAX
 from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
+pytestmark = pytest.mark.usefixtures("shared_service")
+
 JSON = {"Content-Type": "application/json"}
 LONG = "x" * 257
 

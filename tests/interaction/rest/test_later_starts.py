@@ -15,6 +15,7 @@ def later(service: ServiceUnderTest, **duration: float) -> str:
     return format_iso(service.clock.now() + timedelta(**duration))
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_later_start_is_stored_at_once_and_counts_its_deadline_from_then(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -29,6 +30,7 @@ async def test_a_later_start_is_stored_at_once_and_counts_its_deadline_from_then
     assert (await alice.get(f"/v1/calls/{call['id']}")).json() == call
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_start_whose_time_has_passed_is_queued_at_once(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -55,6 +57,7 @@ async def test_a_scheduled_call_counts_as_open(service: ServiceUnderTest, alice:
     assert usage.open_calls == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_repeated_start_with_another_time_is_the_same_call(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -84,6 +87,7 @@ async def test_an_impossible_time_is_refused_and_stores_nothing(
     assert service.count_rows()["calls"] == 0
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("not_before", [1, 1796361600.0, "1796361600", "2026-11-20", "20:00:00Z"])
 async def test_a_number_or_half_an_instant_is_refused(alice: httpx.AsyncClient, not_before: object) -> None:
     """Pydantic takes a number for seconds or for milliseconds, by its size."""

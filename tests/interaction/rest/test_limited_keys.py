@@ -23,6 +23,7 @@ async def start(client: httpx.AsyncClient, body: dict[str, Any] = CALL_BODY) -> 
     return (await client.post("/v1/calls", json=body | {"accepts_input": True})).json()["call"]["id"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -54,6 +55,7 @@ async def test_a_limited_key_changes_no_call_at_another_upstream(
     assert (await limited.get(f"/v1/calls/{call_id}")).json()["status"] == "input_required"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_limited_key_changes_calls_at_its_own_upstreams(
     service: ServiceUnderTest, alice: httpx.AsyncClient, limited: httpx.AsyncClient
 ) -> None:
@@ -68,6 +70,7 @@ async def test_a_limited_key_changes_calls_at_its_own_upstreams(
     assert (cancelled.status_code, erased.status_code) == (200, 200)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_limited_key_still_gets_resume_tokens_of_calls_that_it_reads(
     alice: httpx.AsyncClient, limited: httpx.AsyncClient
 ) -> None:
@@ -97,6 +100,7 @@ async def test_a_filter_of_a_limited_key_leaves_calls_at_other_upstreams_out(
     assert not any([(await service.read_call(each)).is_final for each in others])
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_limited_key_erases_no_session_because_other_keys_may_have_added_calls(
     service: ServiceUnderTest, alice: httpx.AsyncClient, limited: httpx.AsyncClient
 ) -> None:

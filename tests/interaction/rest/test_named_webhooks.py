@@ -36,14 +36,17 @@ async def test_putting_a_webhook_at_every_start_is_one_webhook(
     assert service.count_rows()["webhooks"] == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("name", ["wh_reports", "sub_reports"])
 async def test_a_name_that_looks_like_an_id_is_refused_because_commands_take_either(
     service: ServiceUnderTest, alice: httpx.AsyncClient, name: str
 ) -> None:
+    before = service.count_rows()
+
     refused = await alice.put(f"/v1/webhooks/by-name/{name}", json={"url": CALLBACK_URL})
 
     assert (refused.status_code, "look like ids" in refused.json()["detail"]) == (422, True)
-    assert service.count_rows()["webhooks"] == 0
+    assert service.count_rows() == before
 
 
 async def test_concurrent_puts_of_one_name_make_one_webhook_and_one_secret(
@@ -125,22 +128,27 @@ async def test_a_removed_name_is_free_again(alice: httpx.AsyncClient) -> None:
     assert (await put(alice)).json()["id"] != first["id"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("name", [".hidden", "a b", "ä", "x" * 65, "a%2Fb"])
 async def test_a_name_is_a_plain_segment_of_a_path(
     service: ServiceUnderTest, alice: httpx.AsyncClient, name: str
 ) -> None:
+    before = service.count_rows()
+
     answer = await alice.put(f"/v1/webhooks/by-name/{name}", json={"url": CALLBACK_URL})
 
     assert answer.status_code in {404, 422}
-    assert service.count_rows()["webhooks"] == 0
+    assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_named_webhook_is_for_no_single_call(alice: httpx.AsyncClient) -> None:
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call_id"]
 
     assert (await put(alice, call_id=call_id)).status_code == 422
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_webhook_without_a_name_shows_that_it_has_none(alice: httpx.AsyncClient) -> None:
     assert (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["name"] is None
 

@@ -53,6 +53,6 @@ async def test_the_service_serves_its_document_whole(service: ServiceUnderTest) 
 
     response = await anonymous.get("/openapi.json")
 
-    assert response.headers["content-type"] == "application/json"
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
     assert response.headers["content-length"] == str(len(response.content))
     assert "/v1/calls" in response.json()["paths"]

@@ -77,6 +77,7 @@ async def test_an_operator_lists_and_reads_calls_and_deliveries_of_all_principal
     assert [each["principal"] for each in read] == ["bob", "bob"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_owner_of_a_webhook_sees_no_principal_in_it(alice: httpx.AsyncClient) -> None:
     webhook = await register_webhook(alice)
 
@@ -117,6 +118,7 @@ async def test_the_events_of_all_principals_cannot_be_followed(operator: httpx.A
     assert (refused.status_code, "Name one principal" in refused.json()["detail"]) == (422, True)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
@@ -165,6 +167,7 @@ async def test_an_operator_removes_a_webhook_of_its_owner_and_the_log_says_so(
     assert [(each["operation"], each["target"]) for each in audited] == [("remove_webhook", webhook)] * 2
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_cancels_the_calls_of_one_principal_and_not_of_all(
     alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
@@ -178,6 +181,7 @@ async def test_an_operator_cancels_the_calls_of_one_principal_and_not_of_all(
     assert (await bob.get(f"/v1/calls/{of_bob}")).json()["status"] == "working"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_changes_only_the_state_of_a_webhook(
     alice: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
@@ -189,6 +193,7 @@ async def test_an_operator_changes_only_the_state_of_a_webhook(
     assert (refused.status_code, (await alice.get(f"/v1/webhooks/{webhook}")).json()["url"]) == (403, CALLBACK_URL)
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -226,6 +231,7 @@ async def test_without_the_scope_admin_every_principal_is_refused_alike(
     assert (foreign.status_code, foreign.text) == (404, missing.text)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_finds_no_owner_of_an_unknown_id(operator: httpx.AsyncClient) -> None:
     for path in ("/v1/webhooks/wh_0", "/v1/calls/call_01JD0000000000000000000000", "/v1/deliveries/x"):
         assert (await operator.get(path, params={"principal": "*"})).status_code == 404
@@ -300,11 +306,13 @@ async def test_the_keys_of_all_principals_are_listed_without_a_principal_or_for_
     assert (await operator.get("/v1/keys", params={"principal": "*"})).json()["keys"] == everything
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_no_key_is_created_for_a_principal_that_is_named_like_all(service: ServiceUnderTest) -> None:
     with pytest.raises(Exception, match="must not be"):
         await service.create_client("*")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_names_the_principal_whose_session_is_erased(
     service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:

@@ -50,6 +50,7 @@ async def test_a_callback_without_an_error_has_no_such_member(
     assert "error" not in orjson.loads(delivery.body)["data"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_outcomes_alone_ask_for_ends_of_calls_and_not_for_their_questions(alice: httpx.AsyncClient) -> None:
     registered = (await register(alice, outcomes=["unknown", "timed_out"])).json()
 
@@ -107,11 +108,13 @@ async def test_the_outcomes_of_a_webhook_can_be_changed_and_removed(
     assert len(await service.read_deliveries("alice")) == 2
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("body", [{"outcomes": []}, {"outcomes": ["done"]}])
 async def test_outcomes_that_do_not_exist_are_refused(alice: httpx.AsyncClient, body: dict[str, Any]) -> None:
     assert (await register(alice, **body)).status_code == 422
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_outcomes_without_an_event_that_has_one_are_refused(alice: httpx.AsyncClient) -> None:
     useless = {"outcomes": FAILURES, "events": ["call.progress"]}
     location = (await register(alice, outcomes=FAILURES)).headers["location"]

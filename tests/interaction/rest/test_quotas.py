@@ -335,6 +335,7 @@ async def test_all_requests_that_start_calls_count_towards_one_rate(tmp_path: Pa
 
 @pytest.mark.requirement("R25")
 async def test_there_are_no_quotas_by_default(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
-    answers = await asyncio.gather(*(start(alice) for _ in range(200)))
+    batch = {"calls": [CALL_BODY] * 100}
+    answers = [await alice.post("/v1/calls/batch", json=batch) for _ in range(2)]
 
-    assert {answer.status_code for answer in answers} == {202}
+    assert [answer.status_code for answer in answers] == [202, 202]

@@ -71,6 +71,7 @@ def parse_deliveries(deliveries: Sequence[Delivery]) -> list[tuple[str, bytes]]:
     return [(delivery.message_id, delivery.body) for delivery in deliveries]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_dead_delivery_is_replayed_to_its_webhook_only(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -90,6 +91,7 @@ async def test_a_dead_delivery_is_replayed_to_its_webhook_only(
     assert await list_deliveries(service, other, generation=2) == []
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_repeated_replay_sends_nothing_twice(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id = await registered(alice)
     await finish_new_call(service, alice)
@@ -126,6 +128,7 @@ async def test_a_replay_does_not_send_again_what_ends_while_it_runs(
     assert (await replay(alice, webhook_id, **body))["replayed"] == 3
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_each_replay_is_a_generation_of_its_own(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id = await registered(alice)
     await finish_new_call(service, alice)
@@ -162,6 +165,7 @@ async def test_delivered_events_are_replayed_since_a_time_or_after_a_cursor(
     assert await replayed(since="2020-01-01T00:00:00+01:00") == calls
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_events_that_never_matched_a_webhook_are_not_replayed_to_it(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -257,6 +261,7 @@ async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
     assert [(answer["replayed"], answer["more"]) for answer in answers] == [(3, True), (2, False), (0, False)]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "body",
     [
@@ -281,6 +286,7 @@ async def test_a_replay_takes_exactly_one_selection(
     assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_redelivery_skips_a_delivery_that_is_still_open(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -301,6 +307,7 @@ async def test_a_redelivery_skips_a_delivery_that_is_still_open(
     assert parse_deliveries(await list_deliveries(service, webhook_id)) == parse_deliveries([first, first])
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("path", ["/v1/webhooks/{webhook}/replay", "/v1/webhooks/{webhook}/test"])
 async def test_a_disabled_webhook_gets_no_replay(
     service: ServiceUnderTest, alice: httpx.AsyncClient, path: str
@@ -322,6 +329,7 @@ async def test_a_disabled_webhook_gets_no_replay(
     assert service.count_rows() == before
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -336,6 +344,7 @@ async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(
     assert len(await list_deliveries(service, webhook_id)) == 1
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_of_a_replay_to_a_suspended_webhook_one_probes_it_and_the_rest_is_held_until_it_is_active_again(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

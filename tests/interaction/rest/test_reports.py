@@ -265,6 +265,7 @@ async def test_a_report_key_of_another_principal_is_independent(
     assert (await bob.get(f"/v1/calls/{ours['call']['id']}")).status_code == 404
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -5,6 +5,8 @@ import pytest
 
 from tests.support.service import CALL_BODY, RESULT, ServiceUnderTest
 
+pytestmark = pytest.mark.usefixtures("shared_service")
+
 SIZE = len(RESULT)
 
 

@@ -21,6 +21,7 @@ async def resume(client: httpx.AsyncClient, token: str) -> httpx.Response:
     return await client.post("/v1/resume", json={"resume_token": token})
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_token_of_a_start_shows_the_call_while_it_runs(alice: httpx.AsyncClient) -> None:
     started = await start(alice)
 
@@ -47,6 +48,7 @@ async def test_the_token_of_a_callback_gives_the_result(service: ServiceUnderTes
     assert resumed["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_each_token_stands_after_the_events_that_came_with_it(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -72,6 +74,7 @@ async def test_an_expired_token_gets_410_gone(service: ServiceUnderTest, alice: 
     assert (answer.status_code, answer.json()["type"]) == (410, "/problems/resume-token-expired")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_forged_truncated_and_foreign_tokens_get_the_same_error(
     alice: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
@@ -95,6 +98,7 @@ async def test_forged_truncated_and_foreign_tokens_get_the_same_error(
     assert (await resume(bob, token)).status_code == 200
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_token_does_not_stand_in_for_an_api_key(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     token = (await start(alice))["resume_token"]
     anonymous = await service.create_anonymous_client()
@@ -105,6 +109,7 @@ async def test_a_token_does_not_stand_in_for_an_api_key(service: ServiceUnderTes
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_overlong_token_is_refused_before_it_is_parsed(alice: httpx.AsyncClient) -> None:
     answer = await resume(alice, "a" * 5000)
 
@@ -112,6 +117,7 @@ async def test_an_overlong_token_is_refused_before_it_is_parsed(alice: httpx.Asy
     assert "aaaa" not in answer.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_fresh_token_stands_at_the_end_of_the_log(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     started = await start(alice)
     await service.finish_call(started["call"]["id"])
@@ -124,6 +130,7 @@ async def test_a_fresh_token_stands_at_the_end_of_the_log(service: ServiceUnderT
     assert (await resume(alice, started["resume_token"])).status_code == 200
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_fifty_uses_at_once_of_a_revoked_token_are_all_refused(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -175,6 +182,7 @@ async def test_a_pending_progress_callback_carries_a_valid_token(
     assert (await resume(alice, orjson.loads(delivery.body)["data"]["resume_token"])).status_code == 200
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("body", [b"{", b'{"revoke_older": "yes"}', b'{"revoke": true}', b"[]"])
 async def test_a_token_is_not_made_from_a_wrong_body(alice: httpx.AsyncClient, body: bytes) -> None:
     started = await start(alice)

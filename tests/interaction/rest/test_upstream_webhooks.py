@@ -20,6 +20,7 @@ async def registration_error(client: httpx.AsyncClient, **body: Any) -> dict[str
     return answer.json()
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(alice: httpx.AsyncClient) -> None:
     lists = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).json()
     book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
@@ -38,6 +39,7 @@ async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(ali
     assert (read["upstream"], read["resource_uri"]) == ("git", BOOK_URI)
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -57,15 +59,18 @@ async def test_a_webhook_that_matches_nothing_is_refused_with_a_reason(
     assert words in problem["detail"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("uri", ["", "x" * (RESOURCE_URI_LENGTH_MAX + 1), "書" * 1000, "file:///a\nb", 7])
 async def test_a_resource_is_named_within_bounds(alice: httpx.AsyncClient, uri: Any) -> None:
     await registration_error(alice, resource_uri=uri)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_unknown_upstream_cannot_be_subscribed(alice: httpx.AsyncClient) -> None:
     assert (await registration_error(alice, upstream="gti"))["type"] == "/problems/unknown-upstream"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_without_access_to_an_upstream_cannot_subscribe_to_it(service: ServiceUnderTest) -> None:
     limited = await service.create_client("alice", upstreams=frozenset({"time"}))
 
@@ -73,6 +78,7 @@ async def test_a_key_without_access_to_an_upstream_cannot_subscribe_to_it(servic
     assert (await limited.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"upstream": "time"})).status_code == 201
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_change_of_events_has_the_same_rules(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     plain = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
     book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()

@@ -7,6 +7,7 @@ from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_upstreams_are_listed_with_their_state(alice: httpx.AsyncClient) -> None:
     upstreams = (await alice.get("/v1/upstreams")).json()["upstreams"]
 
@@ -14,6 +15,7 @@ async def test_upstreams_are_listed_with_their_state(alice: httpx.AsyncClient) -
     assert upstreams[0]["state"] == "ready"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_tools_are_listed_as_their_upstream_lists_them(alice: httpx.AsyncClient) -> None:
     tools = (await alice.get("/v1/upstreams/git/tools")).json()["tools"]
 
@@ -25,6 +27,7 @@ async def test_tools_are_listed_as_their_upstream_lists_them(alice: httpx.AsyncC
     }
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_unknown_upstream_is_not_found(alice: httpx.AsyncClient) -> None:
     answer = await alice.get("/v1/upstreams/svn/tools")
 
@@ -45,6 +48,7 @@ async def test_only_an_operator_sees_what_a_failing_command_wrote(
     assert status["error_output"] == "exit code 2: ACME_TOKEN is not set"
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R25")
 async def test_a_forbidden_upstream_is_reported_as_unknown(service: ServiceUnderTest) -> None:
     limited = await service.create_client("alice", upstreams=frozenset({"time"}))

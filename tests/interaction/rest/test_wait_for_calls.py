@@ -32,6 +32,7 @@ async def wait_for_calls(client: httpx.AsyncClient, *call_ids: str, **body: Any)
     return answer.json()
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("ended", [0, 1, 2])
 async def test_calls_are_returned_in_the_requested_order_with_whether_enough_have_ended(
     service: ServiceUnderTest, alice: httpx.AsyncClient, ended: int
@@ -47,6 +48,7 @@ async def test_calls_are_returned_in_the_requested_order_with_whether_enough_hav
     assert (await wait_for_calls(alice, *calls, mode="any"))["done"] is (ended > 0)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_waiting_for_any_wakes_at_the_first_end(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     calls = [await start(alice) for _ in range(3)]
     async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
@@ -58,6 +60,7 @@ async def test_waiting_for_any_wakes_at_the_first_end(service: ServiceUnderTest,
     assert joined["done"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_waiting_for_all_wakes_at_the_last_end(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     calls = [await start(alice) for _ in range(3)]
     async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
@@ -101,6 +104,7 @@ async def test_calls_that_have_ended_are_not_read_again_and_many_calls_are_read_
     assert scans == []
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_wait_that_is_over_shows_the_calls_as_they_are(alice: httpx.AsyncClient) -> None:
     joined = await wait_for_calls(alice, await start(alice), wait_seconds=0.05)
 
@@ -116,6 +120,7 @@ async def test_a_shutdown_ends_waiting_requests(service: ServiceUnderTest, alice
     assert not waiting.result()["done"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R25")
 async def test_a_foreign_call_among_them_is_reported_as_unknown(
     alice: httpx.AsyncClient, bob: httpx.AsyncClient
@@ -144,6 +149,7 @@ async def test_an_expired_call_among_them_says_so(service: ServiceUnderTest, ali
     assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "body",
     [

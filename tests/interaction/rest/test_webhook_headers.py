@@ -21,6 +21,7 @@ async def register(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     return answer.json()
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_no_response_shows_a_value(alice: httpx.AsyncClient) -> None:
     registered = await register(alice)
 
@@ -45,6 +46,7 @@ async def test_values_are_sealed_in_the_database(service: ServiceUnderTest, alic
     assert VALUE.encode() not in stored
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_another_origin_needs_the_headers_again(alice: httpx.AsyncClient) -> None:
     path = f"/v1/webhooks/{(await register(alice))['id']}"
 
@@ -57,6 +59,7 @@ async def test_another_origin_needs_the_headers_again(alice: httpx.AsyncClient) 
     assert given.json()["header_names"] == []
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_default_port_in_a_url_is_the_same_origin(alice: httpx.AsyncClient) -> None:
     path = f"/v1/webhooks/{(await register(alice, url='https://agent.example/hook'))['id']}"
 
@@ -92,6 +95,7 @@ async def test_unusable_headers_are_refused_and_nothing_is_registered(alice: htt
     assert (await alice.get("/v1/webhooks")).json()["webhooks"] == []
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_rotating_the_secret_keeps_the_headers(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     registered = await register(alice)
 
@@ -123,6 +127,7 @@ async def read_headers(service: ServiceUnderTest, webhook_id: str) -> CallbackHe
     return webhook.headers
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "change", [{"headers": {"X-Key": "new"}}, {"headers": {}}, {"url": "https://other.example/hook"}], ids=str
 )
@@ -144,6 +149,7 @@ async def test_headers_that_cannot_be_read_are_neither_changed_nor_sent_to_anoth
     assert (await read_headers(service, webhook_id))[0] == ("authorization", VALUE)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_after_a_new_secret_the_headers_are_those_that_the_owner_sends(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -115,6 +115,7 @@ async def test_a_test_that_fails_is_tried_again_like_everything_else(
     assert mailman.posts[0].content == mailman.posts[1].content
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_test_is_sent_to_its_webhook_only(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id, other = (await registered(alice))["id"], (await registered(alice))["id"]
     before = (await alice.get("/v1/events")).json()
@@ -155,6 +156,7 @@ async def test_a_test_of_a_webhook_that_waits_for_its_proof_is_held(
     assert mailman.posts == []
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_no_webhook_can_select_the_test_event(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["webhook.test"]})
 
@@ -215,6 +217,7 @@ async def test_a_leaked_secret_is_ended_at_once(
     assert is_signed_with(mailman.posts[0], rotated.json()["secret"])
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_generated_secret_is_shown_once_and_a_client_supplied_one_never(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
 
@@ -228,6 +231,7 @@ async def test_a_generated_secret_is_shown_once_and_a_client_supplied_one_never(
     assert "whsec_" not in (await alice.get(f"/v1/webhooks/{webhook_id}")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_number_of_previous_secrets_is_limited_with_a_retry_time(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
     path = f"/v1/webhooks/{webhook_id}/rotate-secret"

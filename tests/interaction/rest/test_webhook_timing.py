@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R16"), pytest.mark.requirement("R27")]
 
+EXAMPLES: Final = max(12, settings().max_examples // 4)
 loop_turns = st.integers(min_value=0, max_value=60)
 """Turns of the event loop before each task starts: either can be first, and often both share a group commit."""
 
@@ -32,6 +33,7 @@ async def started(client: httpx.AsyncClient) -> str:
     return (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 
 
+@settings(max_examples=EXAMPLES)
 @given(registering=loop_turns, ending=loop_turns)
 async def test_a_webhook_for_one_call_gets_one_callback_at_any_registration_time(
     service: ServiceUnderTest, alice: httpx.AsyncClient, registering: int, ending: int
@@ -48,6 +50,7 @@ async def test_a_webhook_for_one_call_gets_one_callback_at_any_registration_time
     await alice.delete(f"/v1/webhooks/{answer.json()['id']}")
 
 
+@settings(max_examples=EXAMPLES)
 @given(registering=loop_turns, ending=loop_turns)
 async def test_a_webhook_with_a_cursor_gets_one_callback_at_any_registration_time(
     service: ServiceUnderTest, alice: httpx.AsyncClient, registering: int, ending: int

@@ -19,6 +19,7 @@ async def register(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     return answer.json()
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R23")
 async def test_a_generated_secret_is_shown_once_and_never_again(alice: httpx.AsyncClient) -> None:
     registered = await register(alice)
@@ -34,6 +35,7 @@ async def test_a_generated_secret_is_shown_once_and_never_again(alice: httpx.Asy
         assert "secret" not in answer.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_client_supplied_secret_is_never_shown(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "secret": SECRET})
 
@@ -41,6 +43,7 @@ async def test_a_client_supplied_secret_is_never_shown(alice: httpx.AsyncClient)
     assert "whsec_" not in answer.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.AsyncClient) -> None:
     registered = await register(alice, upstream="git", client_session_id="session-1")
 
@@ -50,6 +53,7 @@ async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.As
     )
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_registration_for_an_upstream_that_is_not_listed_says_so(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
@@ -64,6 +68,7 @@ async def test_a_registration_for_an_upstream_that_is_not_listed_says_so(
     assert hidden["hears"].endswith("from now on. GET /v1/upstreams lists no 'time' now.")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClient) -> None:
     asked = {
         "events": ["call.finished", "call.progress"],
@@ -85,6 +90,7 @@ async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClie
     assert read["expires_at"] > read["created_at"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_new_webhook_returns_its_location(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
 
@@ -102,6 +108,7 @@ async def test_webhooks_are_listed_newest_first_and_in_pages(alice: httpx.AsyncC
     assert set(listed) == registered
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_change_keeps_omitted_members(alice: httpx.AsyncClient) -> None:
     registered = await register(alice, description="before", retries="minutes")
     change = {"url": "https://agent.example/other", "events": ["call.progress"], "include_result": True}
@@ -158,6 +165,7 @@ async def test_a_removed_webhook_is_not_found_and_its_deliveries_are_cancelled(
     assert [delivery.state for delivery in await service.read_deliveries("alice")] == ["cancelled"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_limit_of_the_rate_is_changed_and_removed(alice: httpx.AsyncClient) -> None:
     webhook_id = (await register(alice, rate_per_second=2.0))["id"]
 
@@ -169,6 +177,7 @@ async def test_a_limit_of_the_rate_is_changed_and_removed(alice: httpx.AsyncClie
     assert await rate_after(rate_per_second=None) is None
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("member", ["url", "events", "description", "include_result", "retries", "state"])
 async def test_null_is_refused_in_a_change(alice: httpx.AsyncClient, member: str) -> None:
     webhook_id = (await register(alice))["id"]
@@ -179,6 +188,7 @@ async def test_null_is_refused_in_a_change(alice: httpx.AsyncClient, member: str
     assert answer.json()["errors"][0]["pointer"] == f"#/{member}"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_url_of_a_change_is_judged_like_that_of_a_registration(alice: httpx.AsyncClient) -> None:
     webhook_id = (await register(alice))["id"]
 
@@ -188,6 +198,7 @@ async def test_the_url_of_a_change_is_judged_like_that_of_a_registration(alice: 
     assert (await alice.get(f"/v1/webhooks/{webhook_id}")).json()["url"] == CALLBACK_URL
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_state_that_only_the_service_sets_cannot_be_requested(alice: httpx.AsyncClient) -> None:
     webhook_id = (await register(alice))["id"]
 
@@ -216,6 +227,7 @@ async def test_the_owner_can_reactivate_a_suspended_webhook_and_its_held_deliver
     assert (changed["state"], changed["failing_since"], changed["last_error"]) == ("active", None, None)
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.requirement("R26")
 @pytest.mark.parametrize("state", ["active", "disabled"])
 async def test_a_webhook_that_waits_for_its_proof_cannot_be_enabled(
@@ -232,6 +244,7 @@ async def test_a_webhook_that_waits_for_its_proof_cannot_be_enabled(
     assert (read["state"], read["description"]) == ("pending_verification", None)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_webhook_that_waits_for_its_proof_may_be_changed_otherwise(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -77,6 +77,7 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     assert "No call matches these filters." in late
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "query",
     [
@@ -210,6 +211,7 @@ async def test_an_open_page_of_a_call_draws_its_time_and_asks_no_more_once_it_is
     assert (settled.status_code, "hx-get" in settled.text) == (200, False)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_open_page_of_a_call_that_is_erased_is_reloaded(service: ServiceUnderTest) -> None:
     """The page would keep the arguments and the result, and ask for them again and again."""
     alice = await service.create_client("alice")
@@ -224,6 +226,7 @@ async def test_the_open_page_of_a_call_that_is_erased_is_reloaded(service: Servi
     assert (await browser.open(f"/calls/{call}")).status_code == 410
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_call_is_cancelled_by_its_button_which_a_reader_does_not_have(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     call_id = await start(alice)
@@ -302,6 +305,7 @@ async def test_a_client_that_waited_for_the_end_was_answered_directly(service: S
     assert "for 0 calls, answered directly: 1" in (await browser.open("/sessions/s-1")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_page_of_a_failed_call_says_its_reason_once(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     rejected, failed = await start(alice), await start(alice)
@@ -331,6 +335,7 @@ async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service
     assert '<td class="number">3</td>' in listed
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("path", "query"),
     [

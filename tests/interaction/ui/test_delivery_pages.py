@@ -93,6 +93,7 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     assert len(await service.read_deliveries("alice")) == 2
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_tabs_of_an_operator_stay_with_the_principal_of_the_filter(service: ServiceUnderTest) -> None:
     operator = await sign_in(service, "root", scopes=OPERATOR)
 
@@ -215,6 +216,7 @@ async def test_another_state_leaves_the_dead_letters_although_the_form_keeps_the
     assert 'name="latest"' not in held.text + every.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_values_that_rest_refuses_are_refused_with_a_page(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "root", scopes=OPERATOR)
 
@@ -234,6 +236,7 @@ async def test_values_that_rest_refuses_are_refused_with_a_page(service: Service
         assert "<script>" not in page.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_fields_for_times_keep_what_the_list_was_filtered_by(service: ServiceUnderTest) -> None:
     """A browser shows an empty field for a value with an offset, and the next press of the button would drop the filter."""
     browser = await sign_in(service, "alice")

@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
+
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.ui.assets import ASSETS
 from tests.support.service import CALL_BODY, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_page_names_files_that_browsers_keep_without_asking_again(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 
@@ -22,6 +25,7 @@ async def test_a_page_names_files_that_browsers_keep_without_asking_again(servic
         assert sent.headers["content-type"].split(";")[0] in {"text/css", "text/javascript", "image/svg+xml"}
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_files_need_no_viewer_and_one_of_another_version_is_not_kept(service: ServiceUnderTest) -> None:
     browser = await service.create_anonymous_client()
 
@@ -36,6 +40,7 @@ async def test_files_need_no_viewer_and_one_of_another_version_is_not_kept(servi
     assert [response.status_code for response in unknown] == [404, 404, 303]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_current_section_is_marked_and_a_viewer_can_sign_out(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 
@@ -47,6 +52,7 @@ async def test_the_current_section_is_marked_and_a_viewer_can_sign_out(service: 
     assert '<a class="skip-link" href="#main">' in page
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_of_the_principal_without_authentication_signs_out_as_every_other(
     service: ServiceUnderTest,
 ) -> None:
@@ -56,6 +62,7 @@ async def test_a_key_of_the_principal_without_authentication_signs_out_as_every_
     assert 'action="/ui/sign-out"' in (await browser.open("/calls")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_list_refuses_a_filter_that_it_does_not_have(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 
@@ -66,6 +73,7 @@ async def test_a_list_refuses_a_filter_that_it_does_not_have(service: ServiceUnd
         assert "There is no filter &#39;statuss&#39;" in refused.text, path
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_address_without_a_page_is_answered_with_a_page(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 
@@ -90,6 +98,7 @@ async def test_the_first_page_says_what_to_do_next_and_then_shows_the_viewers_ca
     assert call_id not in (await bob.open("")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_each_section_of_the_navigation_is_a_page(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     navigation = (await browser.open("/")).text.partition('<nav class="main-nav"')[2].partition("</nav>")[0]

@@ -83,6 +83,7 @@ async def test_an_operator_sees_the_work_of_all_principals_or_of_one(service: Se
     assert "/ui/calls?status=working&amp;principal=bob" in of_bob
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "path", ["", "/audit", "/live", "/sessions", "/session/live?client_session_id=s1", "/lookup?q=x"]
 )
@@ -147,6 +148,7 @@ async def test_a_new_call_shows_its_callbacks_and_whether_its_client_came_back(s
     assert "not yet" not in after
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("hours", "heading"), [("168", "7 days"), ("24", "24 hours"), ("1e9", "24 hours"), ("", "24 hours")]
 )

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ringback.domain.call import Handle
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
@@ -57,6 +59,7 @@ async def test_every_id_and_key_of_a_call_leads_to_its_page_and_none_of_another_
     assert (await mine.open("/lookup")).status_code == 200
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_key_of_a_reporter_leads_to_its_call(service: ServiceUnderTest) -> None:
     reporter = await service.create_client("alice", scopes=frozenset({Scope.ADOPT}))
     report = {"key": "build-7", "upstream": "builder", "tool": "build"}
@@ -67,6 +70,7 @@ async def test_the_key_of_a_reporter_leads_to_its_call(service: ServiceUnderTest
     assert "Nothing of yours has this id or key." in (await foreign.open("/lookup", q="build-7")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_session_is_drawn_with_its_calls_and_shows_none_of_others(service: ServiceUnderTest) -> None:
     alice, bob = await service.create_client("alice"), await service.create_client("bob")
     body = CALL_BODY | {"client_session_id": SESSION}
@@ -88,6 +92,7 @@ async def test_a_session_is_drawn_with_its_calls_and_shows_none_of_others(servic
     assert (await browser.http.get("/ui/sessions/a%00b")).status_code == 404
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_sees_whose_calls_a_session_has_and_goes_on_to_one_principal(
     service: ServiceUnderTest,
 ) -> None:

@@ -77,6 +77,7 @@ async def test_a_link_shows_the_pages_of_its_principal_read_only_and_in_frames_o
     assert "frame-ancestors 'none'" in signed_in.headers["content-security-policy"]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     own = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
@@ -127,6 +128,7 @@ async def test_a_link_of_a_key_for_some_upstreams_shows_what_the_key_reads(servi
     assert ["/upstreams/git" in page.text for page in upstreams] == [False, True]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     link = await create_link(alice)
@@ -174,6 +176,7 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     assert "Max-Age=0" in outside.headers["set-cookie"]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("scopes", [{Scope.READ}, {Scope.READ, Scope.METRICS}])
 async def test_a_key_that_may_only_read_deletes_the_links_that_it_made_and_no_others(
     service: ServiceUnderTest, scopes: set[Scope]
@@ -204,6 +207,7 @@ async def test_expired_links_and_sign_ins_are_removed(service: ServiceUnderTest)
     assert (counts["portal_links"], counts["sign_ins"]) == (0, 0)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_one_browser_shows_several_links_and_a_sign_in_side_by_side(service: ServiceUnderTest) -> None:
     owners = ("alice", "mallory", "bob")
     clients = {owner: await service.create_client(owner) for owner in owners}
@@ -258,6 +262,7 @@ async def test_every_link_of_a_page_stays_below_the_path_of_its_portal_link(serv
     assert {page.headers["location"] for page in searched} == {f"{shown.path}/calls/{calls[0]}"}
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_secret_of_one_link_opens_no_page_of_another(service: ServiceUnderTest) -> None:
     """Another host of the site may set a cookie for any path."""
     alice, mallory = await service.create_client("alice"), await service.create_client("mallory")
@@ -270,6 +275,7 @@ async def test_the_secret_of_one_link_opens_no_page_of_another(service: ServiceU
     assert [answer.status_code for answer in answers] == [303, 200]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_cookies_that_another_host_has_set_do_not_hide_that_of_the_link(service: ServiceUnderTest) -> None:
     alice, mallory = await service.create_client("alice"), await service.create_client("mallory")
     own, foreign = await create_link(alice), await create_link(mallory)
@@ -287,6 +293,7 @@ async def test_cookies_that_another_host_has_set_do_not_hide_that_of_the_link(se
     assert [answer.status_code for answer in refused] == [303, 303]
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     "link_id", ["x;%20Domain=evil.example;%20Path=%2F", "link_%0d%0aX-Injected:%201", "%E2%82%AC", "%00", "link_1"]
 )
@@ -300,6 +307,7 @@ async def test_a_path_that_can_name_no_link_gets_a_404_and_sets_no_cookie(
     assert (answer.status_code, "set-cookie" in answer.headers) == (404, False)
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -351,6 +359,7 @@ async def test_without_a_dashboard_there_are_no_pages_and_no_links_to_them(tmp_p
     assert {response.status_code for response in missing} == {404}
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_every_link_of_the_pages_of_one_session_opens(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})

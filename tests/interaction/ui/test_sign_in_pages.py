@@ -13,6 +13,7 @@ from tests.support.service import CALL_BODY, PUBLIC_URL, ServiceUnderTest, runni
 from tests.support.viewer_browser import FORM_HEADERS, ViewerBrowser, sign_in
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_page_without_a_viewer_leads_to_the_sign_in_page_and_names_itself(service: ServiceUnderTest) -> None:
     browser = await service.create_anonymous_client()
 
@@ -22,6 +23,7 @@ async def test_a_page_without_a_viewer_leads_to_the_sign_in_page_and_names_itsel
     assert refused.headers["location"] == "/ui/sign-in?next=%2Fcalls%3Fstatus%3Dfailed"
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize("session", ["user%40example.com", "a/b", "50 %", "é?#&"])
 async def test_the_sign_in_leads_back_to_the_page_of_a_session_whatever_its_name(
     service: ServiceUnderTest, session: str
@@ -41,6 +43,7 @@ async def test_the_sign_in_leads_back_to_the_page_of_a_session_whatever_its_name
     assert "Calls of this session" in page.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_what_an_open_page_asks_for_after_the_sign_in_has_ended_reloads_the_page(
     service: ServiceUnderTest,
 ) -> None:
@@ -59,6 +62,7 @@ async def test_what_an_open_page_asks_for_after_the_sign_in_has_ended_reloads_th
     assert {each.headers["cache-control"] for each in (refreshed, followed)} == {"no-store"}
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_cookie_is_for_this_host_and_no_script_reads_it(service: ServiceUnderTest) -> None:
     browser = await service.create_anonymous_client()
     key = await service.create_api_key("alice")
@@ -73,6 +77,7 @@ async def test_the_cookie_is_for_this_host_and_no_script_reads_it(service: Servi
     assert key not in str(signed_in.headers)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_copy_of_the_cookie_is_worth_nothing_after_the_sign_out(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     copied = dict(browser.http.cookies)
@@ -100,6 +105,7 @@ async def test_a_sign_in_ends_with_its_key_and_after_a_working_day(service: Serv
     assert (await tired.open("/calls")).status_code == 303
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_new_sign_in_has_a_new_secret_and_ends_the_one_before(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     fixed = dict(browser.http.cookies)
@@ -112,6 +118,7 @@ async def test_a_new_sign_in_has_a_new_secret_and_ends_the_one_before(service: S
     assert (await attacker.get("/ui/calls")).status_code == 303
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_oldest_of_too_many_sign_ins_ends(service: ServiceUnderTest) -> None:
     first = await sign_in(service, "alice")
     key = await service.create_api_key("alice")
@@ -122,6 +129,7 @@ async def test_the_oldest_of_too_many_sign_ins_ends(service: ServiceUnderTest) -
     assert (await first.open("/calls")).status_code == 303
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("headers", "token", "status"),
     [
@@ -150,6 +158,7 @@ async def test_only_a_form_of_the_viewer_s_own_page_acts(
     assert (await browser.open("/calls")).status_code == (200 if status == 403 else 303)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_form_token_of_another_viewer_counts_as_none(service: ServiceUnderTest) -> None:
     alice, mallory = await sign_in(service, "alice"), await sign_in(service, "alice")
     stolen = re.search(r'name="form_token" value="([^"]+)"', (await mallory.open("/calls")).text)
@@ -160,6 +169,7 @@ async def test_the_form_token_of_another_viewer_counts_as_none(service: ServiceU
     assert answer.status_code == 403
 
 
+@pytest.mark.usefixtures("shared_service")
 @pytest.mark.parametrize(
     ("key", "status"),
     [("", 401), ("rbk_wrong", 401), ("k" * 40_000, 422), ("{calls}", 403), ("{metrics}", 403), ("{admin}", 303)],

@@ -38,6 +38,7 @@ async def send(browser: ViewerBrowser, **fields: str) -> tuple[int, str]:
     return response.status_code, response.headers.get("location", response.text)
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_form_starts_one_call_however_often_it_is_sent(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     key = read_key((await browser.open(FORM)).text)
@@ -55,6 +56,7 @@ async def test_a_form_starts_one_call_however_often_it_is_sent(service: ServiceU
     assert (call.client_session_id, call.accepts_input, call.principal) == ("session-7", True, "alice")
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_errors_show_the_form_again_with_what_was_typed(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 
@@ -69,6 +71,7 @@ async def test_errors_show_the_form_again_with_what_was_typed(service: ServiceUn
     assert read_key(page) == "key-1"
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_form_that_was_sent_before_with_other_values_is_shown_again_and_can_then_be_sent(
     service: ServiceUnderTest,
 ) -> None:
@@ -152,6 +155,7 @@ async def test_the_secret_of_a_callback_is_shown_until_its_form_was_sent_an_hour
     assert 'value="http://10.0.0.1/"' in shown
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_key_that_may_start_no_calls_has_no_form(service: ServiceUnderTest) -> None:
     reader = await sign_in(service, "alice", scopes=frozenset({Scope.READ}))
 
@@ -182,6 +186,7 @@ async def test_what_an_operator_decides_about_an_upstream_and_who_may_not_is_in_
     ]
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: ServiceUnderTest) -> None:
     operator = await sign_in(service, "root", scopes=OPERATOR)
 
@@ -195,6 +200,7 @@ async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: Servic
     assert "being drained by an operator" in refused.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_without_scripts_a_box_that_says_what_is_at_stake_must_be_ticked_first(service: ServiceUnderTest) -> None:
     operator = await sign_in(service, "root", scopes=OPERATOR)
 

@@ -35,6 +35,7 @@ def read_fields(html: str) -> dict[str, Any]:
     return fields
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_form_of_a_webhook_changes_what_differs_from_what_it_showed(service: ServiceUnderTest) -> None:
     client, browser = await service.create_client("alice"), await sign_in(service, "alice")
     assert (await client.put("/v1/event-types/order.paid", json={"description": "Paid."})).is_success
@@ -58,6 +59,7 @@ async def test_the_form_of_a_webhook_changes_what_differs_from_what_it_showed(se
     assert 'value="ftp://wrong.example/"' in refused.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_form_without_its_fields_is_refused_with_its_page(service: ServiceUnderTest) -> None:
     """A program may send one; it got a 500."""
     client, browser = await service.create_client("alice"), await sign_in(service, "alice")
@@ -89,6 +91,7 @@ async def test_a_changed_form_that_cannot_be_saved_now_keeps_what_was_typed(
     assert 'value="typed for a while"' in refused.text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_only_the_owner_of_a_webhook_gets_its_form(service: ServiceUnderTest) -> None:
     webhook_id = await register(await service.create_client("alice"))
     reader = await sign_in(service, "alice", scopes=frozenset({Scope.READ}))

@@ -82,6 +82,7 @@ async def test_a_failing_webhook_says_how_near_its_suspension_is(service: Servic
     assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_page_names_the_pauses_of_an_own_schedule(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     webhook_id = await register(alice, retries={"schedule": [1, 90, 7_200]})
@@ -90,6 +91,7 @@ async def test_the_page_names_the_pauses_of_an_own_schedule(service: ServiceUnde
     assert "own schedule: after 1 s, 1 min 30 s, 2 h<" in (await browser.open(f"/webhooks/{webhook_id}")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_the_page_says_how_the_challenge_of_the_url_stands(service: ServiceUnderTest) -> None:
     webhook_id = WebhookId(await register(await service.create_client("alice")))
     browser = await sign_in(service, "alice")
@@ -163,6 +165,7 @@ async def test_the_buttons_of_a_webhook_do_what_they_say(service: ServiceUnderTe
     assert "The webhook is removed" in (await browser.open("/webhooks", done="webhook-removed")).text
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_a_new_secret_is_in_the_response_of_its_rotation_and_on_no_other_page(service: ServiceUnderTest) -> None:
     webhook_id = await register(await service.create_client("alice"))
     browser = await sign_in(service, "alice")
@@ -292,6 +295,7 @@ async def test_a_key_without_the_right_sees_no_button_and_its_forms_are_refused(
     assert (await reader.open("/webhooks/new")).status_code == 403
 
 
+@pytest.mark.usefixtures("shared_service")
 async def test_an_operator_acts_for_the_owner_and_gets_no_secret_of_others(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     webhook_id = await register(alice)
