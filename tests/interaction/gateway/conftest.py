@@ -1,6 +1,6 @@
 """One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -109,9 +109,13 @@ class GatewayHarness:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, *, upstreams: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+    folder: Path,
+    *,
+    upstreams: Mapping[str, Mapping[str, Any]] | None = None,
+    only: Collection[str] | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[GatewayHarness]:
-    """`upstreams` are further fields of the upstreams' configurations, by name."""
+    """`upstreams` are further fields of the upstreams' configurations, by name; `only` are the upstreams that it has."""
     paint, plain, library, tasks, old = (
         InteropUpstream(),
         ControlledUpstream(),
@@ -140,6 +144,7 @@ async def running_gateway(
                 },
             )
             for name, app in stages
+            if only is None or name in only
         ]
         receiver = await stack.enter_async_context(serving_callbacks())
         ringback = await stack.enter_async_context(
