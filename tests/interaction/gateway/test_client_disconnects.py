@@ -15,6 +15,8 @@ from tests.support.engine import wait_until
 from tests.support.mcp_wire import TASKS_DECLARED, Json, JsonRpcErrorResponse, ModernClient
 from tests.support.upstreams import WAIT_SECONDS
 
+UPSTREAMS: Final = ("paint", "plain", "slow-paint")
+
 pytestmark = pytest.mark.requirement("R13")
 
 OWN_LOGGER_PREFIX: Final[Json] = {"ringback/correlationId": "mine"}

@@ -12,6 +12,8 @@ from tests.interaction.gateway.test_event_streams import EVENT, open_stream
 from tests.interaction.gateway.test_event_subscriptions import subscribe
 from tests.support.mcp_wire import TASKS, Json, ModernClient
 
+UPSTREAMS: Final = ("plain",)
+
 EVENT_SOURCE: Final = "ringback/eventSource"
 HOLD: Final[Json] = {"name": "hold", "arguments": {"text": "late"}}
 TASKS_DECLARED: Final[Json] = {"extensions": {TASKS: {}}}

@@ -1,6 +1,7 @@
 """A client that gives its callback with every call registers it once, in whatever way it gives it."""
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -8,6 +9,8 @@ from ringback.signing.secrets import generate_secret
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import SECRET, serving_callbacks
 from tests.support.mcp_wire import Json, ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 
 async def call_with_callback(client: ModernClient, session_id: str, url: str) -> Json:

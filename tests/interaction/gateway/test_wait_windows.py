@@ -34,6 +34,8 @@ from tests.support.mcp_wire import (
 )
 from tests.support.upstreams import WAIT_SECONDS, App, Context, make_http_config, serving
 
+UPSTREAMS: Final = ("paint",)
+
 pytestmark = pytest.mark.requirement("R14")
 
 AnyClient = ModernClient | LegacyClientSession
