@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 import starlette.routing
 from hypothesis import HealthCheck, Phase, settings
+from pydantic_settings import EnvSettingsSource
 
 from ringback.api import app as ringback_api
 from ringback.server import GARBAGE_THRESHOLD
@@ -33,6 +34,7 @@ from tests.support.shared_setup import (
     copy_and_migrate,
     load_migrations_once,
     make_copying_create_file,
+    make_remembering,
     make_sharing_describe_app,
 )
 
@@ -253,6 +255,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         patch.setattr(sqlite_store, "apply_migrations", copy_and_migrate)
         patch.setattr(sqlite_store, "load_migrations", load_migrations_once)
         patch.setattr(database, "create_database_file", make_copying_create_file(database.create_database_file))
+        for name in ("_extract_field_info", "_field_is_complex"):
+            patch.setattr(EnvSettingsSource, name, make_remembering(getattr(EnvSettingsSource, name)))
         # The dashboard has 90 paths.
         patch.setattr(starlette.routing, "compile_path", functools.cache(starlette.routing.compile_path))
         yield

@@ -25,14 +25,17 @@ OF_SOME_OPTIONS: Final = (
 
 def list_modules(program: str) -> frozenset[str]:
     """The modules that a new process has imported after the program."""
+    (imported,) = list_modules_after_each(program)
+    return imported
+
+
+def list_modules_after_each(*steps: str) -> list[frozenset[str]]:
+    """The modules that a new process has imported after each step of its program."""
+    program = "\n".join(f"{step}\nimport sys; print(*sys.modules)" for step in steps)
     ended = subprocess.run(
-        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        check=True,
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
     )
-    return frozenset(ended.stdout.split())
+    return [frozenset(line.split()) for line in ended.stdout.splitlines()]
 
 
 def is_part_of(module: str, packages: tuple[str, ...]) -> bool:
@@ -68,7 +71,7 @@ def test_a_command_imports_its_client_once_its_arguments_are_right_and_nothing_t
 ) -> None:
     program = f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')"
     use = "from ringback.cli.client_options import create_client; create_client('http://127.0.0.1:1', None)"
-    before, after = list_modules(program), list_modules(f"{program}\n{use}")
+    before, after = list_modules_after_each(program, use)
     models = {module for module in after if module.startswith("ringback.client.") and module.endswith("models")}
 
     assert [module for module in before if is_part_of(module, ("httpx", "sqlite3", "ringback.client.client"))] == []

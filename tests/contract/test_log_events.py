@@ -24,6 +24,8 @@ METHODS: Final[Mapping[str, frozenset[str]]] = {
     "exception": frozenset({"error"}),
 }
 LEVELS: Final = frozenset(logging.getLevelNamesMapping()) & {"DEBUG", "INFO", "WARNING", "ERROR"}
+LOGS: Final = re.compile(r"\b(?:audit_)?log\.\w+\(")
+"""What a module that logs has. Only such modules are parsed."""
 EVENT: Final = re.compile(r"[a-z][a-z_]*(\.[a-z_]+)+")
 COMPUTED: Final[Mapping[str, frozenset[str]]] = {"str(name)": frozenset(map(str, WEBHOOK_EVENTS))}
 """Names that are values of an enumeration."""
@@ -54,7 +56,10 @@ class LogCall(NamedTuple):
 
 
 def find_log_calls(path: Path) -> Iterator[LogCall]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not LOGS.search(text):
+        return
+    tree = ast.parse(text)
     constants = {
         target.id: node.value.value
         for node in tree.body

@@ -22,7 +22,8 @@ from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from ringback.upstreams.config import parse_upstream_option
 from scripts.ports import free_port
-from tests.support.forked_commands import run_forked_program
+from tests.support import npm
+from tests.support.forked_commands import run_forked_program, running_forked_command
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
@@ -161,8 +162,9 @@ async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_giv
 
     printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
     connected = client_file.read_text(encoding="utf-8")
-    undo = "ringback connect cursor --undo"
-    await run_snippet("sh", "-ec", undo, folder=tmp_path, **commands, **folders)
+    undo = ("connect", "cursor", "--undo")
+    async with running_forked_command(*undo, folder=tmp_path, environment=os.environ | commands | folders) as undoing:
+        await asyncio.wait_for(undoing.wait(), WAIT_SECONDS)
 
     assert "time" in printed
     assert "mcp-server-time" not in connected
@@ -321,6 +323,7 @@ let refused = false;
 try {{ handle(asked.secret, asked.bad, asked.body); }} catch {{ refused = true; }}
 console.log(JSON.stringify({{ accepted, refused }}));
 """
-    await run_snippet("npm", "install", "--no-audit", "--no-fund", "--silent", "standardwebhooks@1.1.1", folder=folder)
+    installed = await npm.install_npm_package("express", "5.1.0", "standardwebhooks@1.1.1")
+    (folder / "node_modules").symlink_to(installed / "node_modules")
     (folder / "verify.mjs").write_text(script, encoding="utf-8")
     return await run_snippet("node", "verify.mjs", folder=folder, stdin=question)

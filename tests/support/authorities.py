@@ -5,8 +5,11 @@ test connects to a public host, except for package managers, which get `make_net
 """
 
 import os
+import ssl
 from pathlib import Path
 from typing import Final
+
+import certifi
 
 _FILE: Final = Path(__file__).with_suffix(".pem")
 _VARIABLE: Final = "SSL_CERT_FILE"
@@ -19,6 +22,14 @@ def trust_one_authority() -> None:
     if os.environ.get(_VARIABLE) != str(_FILE):
         os.environ[_USUAL] = os.environ.get(_VARIABLE, "")
         os.environ[_VARIABLE] = str(_FILE)
+    _replace_usual_files()
+
+
+def _replace_usual_files() -> None:
+    """Clients without `trust_env` do not read the variable: httpx asks certifi for its file, and httpx2 OpenSSL."""
+    certifi.where = lambda: str(_FILE)
+    usual = ssl.get_default_verify_paths()
+    ssl.get_default_verify_paths = lambda: usual._replace(openssl_cafile=str(_FILE), openssl_capath="")
 
 
 def make_network_environment() -> dict[str, str]:

@@ -11,6 +11,7 @@ exit code. It has the interface of `asyncio.subprocess.Process`. test_stdio_brid
 import asyncio
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 from asyncio import StreamReader, StreamWriter
@@ -80,6 +81,15 @@ async def run_forked_program(code: str, *, folder: Path, environment: Mapping[st
 
 
 @asynccontextmanager
+async def running_forked_script(
+    script: Path, *arguments: str, folder: Path, environment: Mapping[str, str]
+) -> AsyncGenerator[ForkedCommand]:
+    """Run a file, as `python script …` does; the end of the context kills it."""
+    async with _running_fork(_run_script, (str(script), *arguments), folder, environment) as command:
+        yield command
+
+
+@asynccontextmanager
 async def _running_fork(
     run: Callable[[tuple[str, ...]], None], arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
 ) -> AsyncGenerator[ForkedCommand]:
@@ -136,6 +146,11 @@ def _run(
 def _run_command(arguments: tuple[str, ...]) -> None:
     sys.argv = ["ringback", *arguments]
     main()
+
+
+def _run_script(arguments: tuple[str, ...]) -> None:
+    sys.argv = list(arguments)
+    runpy.run_path(arguments[0], run_name="__main__")
 
 
 def _run_program(arguments: tuple[str, ...]) -> None:

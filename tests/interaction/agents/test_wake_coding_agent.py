@@ -14,6 +14,7 @@ import pytest
 from ringback.agents import CallState, CallStateKind
 from scripts.examples.wake_coding_agent import CannotWake, check_id, read_callback, write_prompt
 from tests.support.api_server import serving_api
+from tests.support.forked_commands import running_forked_script
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest, running_service
 
@@ -48,15 +49,16 @@ class Desk:
         words = command or (str(self.folder / "claude"), "--resume", "{session}", "-p", "{prompt}")
         options = ["--seen", str(self.folder / "seen"), *(["--session", session] if session else [])]
         variables = {"RINGBACK_URL": self.url, "RINGBACK_API_KEY": self.api_key, "CLI_RUNS": str(self.runs_file)}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(SCRIPT), *options, "--", *words),
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=os.environ | variables | environment,
-        )
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with (
+            running_forked_script(
+                *(SCRIPT, *options, "--", *words),
+                folder=self.folder,
+                environment=os.environ | variables | environment,
+            ) as process,
+            asyncio.timeout(WAIT_SECONDS),
+        ):
             _, said = await process.communicate(json.dumps(body).encode())
-        return process.returncode, said.decode()
+            return process.returncode, said.decode()
 
     @property
     def runs_file(self) -> Path:

@@ -56,9 +56,12 @@ async def test_its_task_requests_input_gets_an_answer_and_ends(
     assert b"Research Report: python (programming)" in (await engine.read_result(call) or b"")
 
 
+@pytest.mark.requirement("R28")
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: Engine, transport: str) -> None:
+async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks_and_a_plain_tool_answers(
+    engine: Engine, transport: str
+) -> None:
     call = await insert_call_to(engine, ELICITATION_TOOL)
 
     async with (
@@ -73,23 +76,15 @@ async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: E
         asked = await wait_for_input_request(engine, call)
         await answer_call(engine, call, {"r1.1": {"action": "accept", "content": {"name": "Ada", "check": True}}})
         (ended,) = await engine.wait_until_final(call)
+        plain_call = await insert_call_to(engine, "echo", arguments={"message": "hello"})
+        (echoed,) = await engine.wait_until_final(plain_call)
 
     assert ELICITATION_TOOL in listed
     assert "provide inputs" in asked.input_requests["r1.1"].params["message"]
     assert ended.outcome is CallOutcome.RESULT
     assert b"Ada" in (await engine.read_result(call) or b"")
-
-
-@pytest.mark.requirement("R28")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
-    call = await insert_call_to(engine, "echo", arguments={"message": "hello"})
-
-    async with running_everything_server(transport, Isolation.SHARED) as config, running_runner(engine, config):
-        (ended,) = await engine.wait_until_final(call)
-
-    assert ended.outcome is CallOutcome.RESULT
-    assert b"Echo: hello" in (await engine.read_result(call) or b"")
+    assert echoed.outcome is CallOutcome.RESULT
+    assert b"Echo: hello" in (await engine.read_result(plain_call) or b"")
 
 
 @pytest.mark.requirement("R33")

@@ -1,10 +1,10 @@
 """One Ringback with several upstreams for all tests of a module; clients write raw messages (`tests.support.mcp_wire`)."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx
 import mcp_types as types
@@ -109,9 +109,13 @@ class GatewayHarness:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, *, upstreams: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+    folder: Path,
+    *,
+    upstreams: Mapping[str, Mapping[str, Any]] | None = None,
+    only: Collection[str] | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[GatewayHarness]:
-    """`upstreams` are further fields of the upstreams' configurations, by name."""
+    """`upstreams` are further fields of the upstreams' configurations, by name; `only` are the upstreams that it has."""
     paint, plain, library, tasks, old = (
         InteropUpstream(),
         ControlledUpstream(),
@@ -140,6 +144,7 @@ async def running_gateway(
                 },
             )
             for name, app in stages
+            if only is None or name in only
         ]
         receiver = await stack.enter_async_context(serving_callbacks())
         ringback = await stack.enter_async_context(
@@ -153,8 +158,19 @@ async def running_gateway(
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
-    async with running_gateway(module_path_factory.mktemp("gate")) as gate:
+def upstreams_of_module(request: pytest.FixtureRequest) -> Collection[str] | None:
+    """The constant `UPSTREAMS` of the module, which names those that its tests use; all if it has none.
+
+    To start one and to connect to it takes 25 ms of CPU.
+    """
+    return cast("Any", request).module.__dict__.get("UPSTREAMS")
+
+
+@pytest.fixture(scope="module")
+async def shared_gate(
+    module_path_factory: pytest.TempPathFactory, upstreams_of_module: Collection[str] | None
+) -> AsyncGenerator[GatewayHarness]:
+    async with running_gateway(module_path_factory.mktemp("gate"), only=upstreams_of_module) as gate:
         yield gate
 
 
@@ -169,9 +185,12 @@ def gate(shared_gate: GatewayHarness) -> GatewayHarness:
 
 
 @pytest.fixture(scope="module")
-async def open_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+async def open_gate(
+    module_path_factory: pytest.TempPathFactory, upstreams_of_module: Collection[str] | None
+) -> AsyncGenerator[GatewayHarness]:
     """A gateway without authentication, for clients that cannot send a key."""
-    async with running_gateway(module_path_factory.mktemp("open-gate"), auth="off") as gate:
+    folder = module_path_factory.mktemp("open-gate")
+    async with running_gateway(folder, only=upstreams_of_module, auth="off") as gate:
         yield gate
 
 

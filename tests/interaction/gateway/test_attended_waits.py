@@ -1,6 +1,6 @@
 """What this process keeps for an open request that waits for a call ends with the request, however the wait ends."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -8,6 +8,8 @@ from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 WAIT = 0.1
 """Shorter than the tool."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlencode
 
 import pytest
@@ -12,6 +12,8 @@ from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.application import SECRET
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 Era = Literal["modern", "legacy"]
 pytestmark = pytest.mark.parametrize("era", ["modern", "legacy"])

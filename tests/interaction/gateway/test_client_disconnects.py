@@ -15,6 +15,8 @@ from tests.support.engine import wait_until
 from tests.support.mcp_wire import TASKS_DECLARED, Json, JsonRpcErrorResponse, ModernClient
 from tests.support.upstreams import WAIT_SECONDS
 
+UPSTREAMS: Final = ("paint", "plain", "slow-paint")
+
 pytestmark = pytest.mark.requirement("R13")
 
 OWN_LOGGER_PREFIX: Final[Json] = {"ringback/correlationId": "mine"}
@@ -94,7 +96,10 @@ async def shared_cancelling_gate(module_path_factory: pytest.TempPathFactory) ->
         "slow-paint": {"tool_on_disconnect": {"wait": DisconnectAction.KEEP}, "inline_wait_seconds": None},
     }
     async with running_gateway(
-        module_path_factory.mktemp("gate"), on_disconnect=DisconnectAction.CANCEL, upstreams=upstreams
+        module_path_factory.mktemp("gate"),
+        only={"paint", "slow-paint"},
+        on_disconnect=DisconnectAction.CANCEL,
+        upstreams=upstreams,
     ) as gate:
         yield gate
 
@@ -145,7 +150,7 @@ async def test_a_tool_overrides_its_upstream_and_the_service(cancelling_gate: Ga
 async def test_an_upstream_and_a_tool_can_have_a_disconnect_cancel_their_calls(
     tmp_path: Path, configured: Json
 ) -> None:
-    async with running_gateway(tmp_path, upstreams={"paint": configured}) as gate:
+    async with running_gateway(tmp_path, only={"paint"}, upstreams={"paint": configured}) as gate:
         await disconnect_during_call(gate, await gate.make_modern_client(None), "joined", tool="paint__wait")
         await wait_until_cancelled(gate, "joined")
 

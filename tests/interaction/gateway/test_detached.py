@@ -117,7 +117,7 @@ class DetachedHarness:
 async def harness(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[DetachedHarness]:
     clock, watched = OffsetClock(), PausingStore()
     world = Environment(clock=clock, wrap_store=watched.wrapping)
-    async with running_gateway(module_path_factory.mktemp("gate"), environment=world) as gate:
+    async with running_gateway(module_path_factory.mktemp("gate"), only={"paint"}, environment=world) as gate:
         yield DetachedHarness(gate, clock, watched)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -14,6 +14,8 @@ from ringback.services.calls.input_answers import InputAnswers
 from tests.interaction.gateway.conftest import ELICITATION_CAPABILITY, NO_CAPABILITIES, GatewayHarness
 from tests.support.interop_upstream import BLUE_ANSWER
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
+
+UPSTREAMS: Final = ("old-paint", "paint", "tasks")
 
 pytestmark = pytest.mark.requirement("R32")
 

@@ -22,6 +22,8 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
 from tests.support.upstreams import make_http_config, serving
 
+UPSTREAMS: Final = ("library", "plain")
+
 CHANGED: Final = "upstream.changed"
 
 

@@ -15,6 +15,8 @@ from tests.interaction.events_checks.test_check_server import LONG_TIMEOUTS, NEE
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway.test_event_polls import call_echo, poll
 
+UPSTREAMS: Final = ("plain",)
+
 ALL_MODES_EVERYWHERE: Final = frozenset({"poll-mode-unsupported", "stream-mode-unsupported", "error-unsupported"})
 """Every event type of the gateway offers every mode, so these cases need an event type of another server."""
 ONE_PAGE: Final = frozenset({"list-pagination"})

@@ -13,6 +13,8 @@ from tests.interaction.gateway.conftest import GatewayHarness
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
+UPSTREAMS: Final = ("paint", "plain")
+
 EVENTS: Final = "io.modelcontextprotocol/events"
 SEP_DECLARED: Final[Json] = {"extensions": {EVENTS: {}}}
 NOTHING_DECLARED: Final[Json] = {}

@@ -12,6 +12,8 @@ from tests.interaction.gateway.test_event_streams import EVENT, open_stream
 from tests.interaction.gateway.test_event_subscriptions import subscribe
 from tests.support.mcp_wire import TASKS, Json, ModernClient
 
+UPSTREAMS: Final = ("plain",)
+
 EVENT_SOURCE: Final = "ringback/eventSource"
 HOLD: Final[Json] = {"name": "hold", "arguments": {"text": "late"}}
 TASKS_DECLARED: Final[Json] = {"extensions": {TASKS: {}}}
@@ -74,7 +76,7 @@ async def test_the_drafts_field_is_sent_if_it_is_enabled_and_the_client_declares
     tmp_path: Path, extensions: Sequence[str]
 ) -> None:
     declare: Json = {"extensions": {extension: {} for extension in extensions}}
-    async with running_gateway(tmp_path, task_event_source=True, task_grace_seconds=0.0) as gate:
+    async with running_gateway(tmp_path, only={"plain"}, task_event_source=True, task_grace_seconds=0.0) as gate:
         client = await gate.make_modern_client("plain")
 
         created = await start_held_call(gate, client, declare)

@@ -16,6 +16,8 @@ from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED, call_ec
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, JsonRpcMessages, LegacyClientSession, ModernClient
 
+UPSTREAMS: Final = ("plain",)
+
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 ACTIVE: Final = "notifications/events/active"
 EVENT: Final = "notifications/events/event"

@@ -27,6 +27,8 @@ from tests.interaction.gateway.test_event_polls import call_echo
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import serving
 
+UPSTREAMS: Final = ("plain",)
+
 NAME: Final = "call.finished"
 
 

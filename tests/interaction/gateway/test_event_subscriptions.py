@@ -10,6 +10,8 @@ from tests.interaction.gateway.test_event_streams import ACTIVE, ERAS, EVENT, op
 from tests.support.application import SECRET
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
+UPSTREAMS: Final = ("paint", "plain")
+
 NAME: Final = "call.finished"
 
 

@@ -1,10 +1,12 @@
 """The tools with which a model reads events, after its client has woken it without their data."""
 
-from typing import Any
+from typing import Any, Final
 
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED, call_echo
 from tests.support.mcp_wire import Json, ModernClient
+
+UPSTREAMS: Final = ("plain",)
 
 
 async def call_tool(client: ModernClient, tool: str, **arguments: Any) -> Json:

@@ -7,6 +7,8 @@ import pytest
 from ringback.domain.upstreams import Listing, UpstreamChange
 from tests.interaction.gateway.conftest import GatewayHarness
 
+UPSTREAMS: Final = ("library", "plain")
+
 LIST_CHANGED: Final = "notifications/events/list_changed"
 
 

@@ -73,7 +73,7 @@ def managers(monkeypatch: pytest.MonkeyPatch) -> SessionManagers:
 
 @pytest.fixture
 async def gate(tmp_path: Path, managers: SessionManagers) -> AsyncGenerator[GatewayHarness]:
-    async with running_gateway(tmp_path) as gate:
+    async with running_gateway(tmp_path, only={"paint", "plain", "library"}) as gate:
         yield gate
 
 

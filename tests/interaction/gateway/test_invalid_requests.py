@@ -225,7 +225,7 @@ async def test_the_suggestion_for_an_unknown_endpoint_is_an_upstream_that_the_ke
 
 async def test_during_shutdown_sessions_end_and_clients_receive_retry_later(tmp_path: Path) -> None:
     async with (
-        running_gateway(tmp_path) as gate,
+        running_gateway(tmp_path, only={"paint"}) as gate,
         gate.open_legacy_session() as session,
         session.open_event_stream() as stream,
     ):

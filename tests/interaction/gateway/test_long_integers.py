@@ -10,6 +10,8 @@ from tests.interaction.gateway.conftest import GatewayHarness
 from tests.support.application import SECRET
 from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient
 
+UPSTREAMS: Final = ("paint",)
+
 INTEGERS: Final = (2**64, -(2**70), 10**300 - 7)
 
 

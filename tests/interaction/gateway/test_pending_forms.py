@@ -18,6 +18,8 @@ from tests.support.interop_upstream import InteropUpstream
 from tests.support.mcp_wire import Json, ModernClient, legacy_session
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, serving
 
+UPSTREAMS: Final = ("paint", "plain", "slow-paint")
+
 pytestmark = pytest.mark.requirement("R14")
 
 CODE: Final = "Visual Studio Code"

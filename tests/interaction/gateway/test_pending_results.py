@@ -1,13 +1,15 @@
 """ringback://calls/{id}: a running call as a resource that later contains its result."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+
+UPSTREAMS: Final = ("library", "paint", "plain")
 
 UNKNOWN = "ringback://calls/call_00000000000000000000000000"
 

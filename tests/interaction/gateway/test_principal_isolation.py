@@ -11,6 +11,8 @@ from mcp_types import INVALID_PARAMS
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
 
+UPSTREAMS: Final = ("paint", "slow-paint")
+
 PRINCIPALS: Final = ("alice", "bob")
 STEPS: Final = 80
 STEPS_DEEP: Final = 5_000

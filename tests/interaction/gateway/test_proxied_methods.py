@@ -14,6 +14,8 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 from tests.support.upstreams import make_http_config, serving
 
+UPSTREAMS: Final = ("library", "paint", "plain")
+
 LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 
 

@@ -3,6 +3,7 @@
 import gc
 from collections import Counter
 from collections.abc import AsyncGenerator
+from typing import Final
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -12,6 +13,8 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.runner.leased_call import LeasedCall
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient
+
+UPSTREAMS: Final = ("paint", "plain")
 
 CALLS = 8
 KEPT_MAX = 3

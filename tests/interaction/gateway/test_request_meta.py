@@ -1,7 +1,7 @@
 """A client's labels in `_meta` are returned on every message about the call; reserved keys are not forwarded."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -9,6 +9,8 @@ from ringback.mcp_server.tool_export import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.application import SECRET
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 NAMES = {"ringback/clientSessionId": "session-7", "ringback/correlationId": "report-1"}
 FALLBACK_NAMES = [

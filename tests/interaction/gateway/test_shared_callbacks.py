@@ -1,6 +1,7 @@
 """A client that gives its callback with every call registers it once, in whatever way it gives it."""
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -8,6 +9,8 @@ from ringback.signing.secrets import generate_secret
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import SECRET, serving_callbacks
 from tests.support.mcp_wire import Json, ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 
 async def call_with_callback(client: ModernClient, session_id: str, url: str) -> Json:
@@ -47,7 +50,7 @@ async def test_headers_meta_and_url_give_the_same_callback_of_a_session(
 async def test_the_callbacks_of_a_url_that_is_not_verified_are_held(tmp_path: Path) -> None:
     async with (
         serving_callbacks(generate_secret(b"o" * 32)) as deaf,
-        running_gateway(tmp_path, verify_callbacks="always") as gate,
+        running_gateway(tmp_path, only={"paint"}, verify_callbacks="always") as gate,
     ):
         client = await gate.make_modern_client()
         for _ in range(2):

@@ -18,6 +18,8 @@ from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcMessages
 from tests.support.upstreams import WAIT_SECONDS
 
+UPSTREAMS: Final = ("paint",)
+
 SILENCE_SECONDS_MAX: Final = 15.0
 PING: Final = b": ping"
 

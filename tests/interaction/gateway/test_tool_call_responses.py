@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import mcp_types as types
@@ -28,6 +28,8 @@ from tests.support.mcp_wire import (
 )
 from tests.support.stores import StoreWrapper
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
+
+UPSTREAMS: Final = ("paint", "plain", "slow-paint")
 
 T = TypeVar("T")
 AnyClient = ModernClient | LegacyClientSession

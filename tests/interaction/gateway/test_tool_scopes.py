@@ -1,13 +1,15 @@
 """Which scope of an API key each built-in tool needs: that of its action, as over REST."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from ringback.domain.principal import Scope
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
+
+UPSTREAMS: Final = ("paint",)
 
 pytestmark = pytest.mark.requirement("R25")
 

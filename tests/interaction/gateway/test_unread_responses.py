@@ -1,6 +1,6 @@
 """What MCP clients get while their principal's connections hold many unread bytes: in both eras, and no second run."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -10,6 +10,8 @@ from ringback.services.limits.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 from tests.support.upstreams import wait_until_true
+
+UPSTREAMS: Final = ("plain",)
 
 LARGE: Json = {"text": "x" * 600_000}
 

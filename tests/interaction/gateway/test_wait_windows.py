@@ -34,6 +34,8 @@ from tests.support.mcp_wire import (
 )
 from tests.support.upstreams import WAIT_SECONDS, App, Context, make_http_config, serving
 
+UPSTREAMS: Final = ("paint",)
+
 pytestmark = pytest.mark.requirement("R14")
 
 AnyClient = ModernClient | LegacyClientSession
@@ -59,7 +61,7 @@ async def stopped_gate(
 ) -> AsyncGenerator[GatewayHarness]:
     """A gateway whose windows end only when the test lets time pass."""
     monkeypatch.setattr(tool_call_responder, "STORED_PROGRESS_POLL_SECONDS", 0.01)
-    async with running_gateway(tmp_path, environment=Environment(clock=durations)) as gate:
+    async with running_gateway(tmp_path, only={"paint"}, environment=Environment(clock=durations)) as gate:
         yield gate
 
 

@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +32,12 @@ ENVELOPE: Final[Json] = {
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
-    async with running_gateway(module_path_factory.mktemp("gate")) as gate:
+async def shared_gate(
+    module_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncGenerator[GatewayHarness]:
+    """With the upstreams of the module's constant `UPSTREAMS`, or with all of them."""
+    only: Collection[str] | None = cast("Any", request).module.__dict__.get("UPSTREAMS")
+    async with running_gateway(module_path_factory.mktemp("gate"), only=only) as gate:
         yield gate
 
 

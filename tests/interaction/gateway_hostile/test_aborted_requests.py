@@ -17,6 +17,8 @@ from tests.interaction.gateway_hostile.connections import wait_until_released
 from tests.interaction.gateway_hostile.test_idle_streams import wait_until_settled
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN
 
+UPSTREAMS: Final = ("paint", "tasks")
+
 pytestmark = pytest.mark.requirement("R13")
 
 LOOP_TURNS: Final = 30

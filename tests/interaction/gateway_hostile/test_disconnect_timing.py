@@ -14,6 +14,8 @@ from tests.support.engine import wait_until
 from tests.support.mcp_wire import MODERN, Json
 from tests.support.upstreams import WAIT_SECONDS
 
+UPSTREAMS: Final = ("library", "old-paint", "paint")
+
 pytestmark = pytest.mark.requirement("R13")
 
 CUTS: Final = 40

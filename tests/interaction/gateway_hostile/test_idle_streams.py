@@ -20,6 +20,8 @@ from tests.interaction.gateway_hostile.connections import (
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, JsonRpcErrorResponse
 
+UPSTREAMS: Final = ("paint",)
+
 pytestmark = pytest.mark.requirement("R25")
 
 PING: Final[Json] = {"jsonrpc": "2.0", "id": 9, "method": "ping"}

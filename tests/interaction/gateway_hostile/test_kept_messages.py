@@ -13,6 +13,8 @@ import pytest
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession
 
+UPSTREAMS: Final = ("paint",)
+
 pytestmark = pytest.mark.requirement("R25")
 
 LARGE: Final = 200_000

@@ -1,11 +1,15 @@
 """A message with millions of values is refused before it is decoded, in both eras."""
 
+from typing import Final
+
 import httpx
 
 from ringback.domain.json_size import VALUES_MAX
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway_hostile.conftest import HostileClient, count_stored_calls, encode_request
 from tests.support.mcp_wire import LegacyClientSession
+
+UPSTREAMS: Final = ("paint",)
 
 POSITION = '"HERE"'
 NUMBERS = "[" + "1," * VALUES_MAX + "1]"

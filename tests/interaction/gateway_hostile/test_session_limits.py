@@ -11,6 +11,8 @@ from tests.interaction.gateway_hostile.conftest import let_sessions_become_idle
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, Json, JsonRpcErrorResponse
 
+UPSTREAMS: Final = ("paint", "plain")
+
 pytestmark = pytest.mark.requirement("R25")
 
 SESSIONS_MAX: Final = 2

@@ -11,6 +11,8 @@ from tests.interaction.gateway.conftest import GatewayHarness
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
 
+UPSTREAMS: Final = ("paint", "plain")
+
 pytestmark = pytest.mark.requirement("R25")
 
 REQUESTS_MAX: Final = 3

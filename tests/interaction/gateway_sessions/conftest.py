@@ -1,7 +1,7 @@
 """A Ringback that a test stops and starts again over the same files, and its legacy clients on the wire."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,8 @@ async def send(session: LegacyClientSession, *, http_method: str = "POST", reque
     )
 
 
-@pytest.fixture
-async def files(tmp_path: Path) -> AsyncGenerator[RestartableRingback]:
+@asynccontextmanager
+async def open_files(folder: Path) -> AsyncGenerator[RestartableRingback]:
     stage, notes = ControlledUpstream(), ResourceUpstream()
     async with AsyncExitStack() as stack:
         urls = {
@@ -145,7 +145,24 @@ async def files(tmp_path: Path) -> AsyncGenerator[RestartableRingback]:
             for name, app in (("stage", stage.app()), ("notes", notes.app()))
         }
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
-        yield RestartableRingback(tmp_path, urls, stage, notes, http)
+        files = RestartableRingback(folder, urls, stage, notes, http)
+        yield files
+        for opened in files.opened:
+            with suppress(httpx.TransportError):  # the service has ended
+                await opened.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncGenerator[RestartableRingback]:
+    async with open_files(tmp_path) as files:
+        yield files
+
+
+@pytest.fixture(scope="module")
+async def shared_ringback(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningRingback]:
+    """For tests of requests that are refused."""
+    async with open_files(module_path_factory.mktemp("shared")) as files, files.running() as running:
+        yield running
 
 
 @pytest.fixture

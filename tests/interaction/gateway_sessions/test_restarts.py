@@ -12,7 +12,7 @@ from ringback.mcp_server.incoming_messages import get_body, get_message
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_transport import SessionTransport
 from ringback.services import mcp_sessions
-from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session, send
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
@@ -310,12 +310,11 @@ async def test_a_session_goes_on_only_at_its_own_endpoint(files: RestartableRing
 
 
 @pytest.mark.parametrize("session_id", ["x", "0" * 31, "A" * 32, "0" * 32, "%00", "a" * 8000, "' OR 1=1 --"])
-async def test_an_id_that_was_never_issued_is_unknown(files: RestartableRingback, session_id: str) -> None:
-    async with files.running() as running:
-        session = await open_session(running)
-        session.headers["mcp-session-id"] = session_id
-        for method in ("POST", "GET", "DELETE"):
-            assert (await send(session, http_method=method)).status_code == 404
+async def test_an_id_that_was_never_issued_is_unknown(shared_ringback: RunningRingback, session_id: str) -> None:
+    session = await open_session(shared_ringback)
+    session.headers["mcp-session-id"] = session_id
+    for method in ("POST", "GET", "DELETE"):
+        assert (await send(session, http_method=method)).status_code == 404
 
 
 async def test_sessions_of_before_the_restart_count_against_the_quota(
@@ -359,15 +358,14 @@ async def test_an_initialize_that_is_too_large_is_refused_and_leaves_no_session(
     [("GET", None), ("DELETE", None), ("POST", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), ("POST", {})],
 )
 async def test_a_request_that_opens_no_session_is_answered_without_a_session_id(
-    files: RestartableRingback, method: str, body: dict[str, Any] | None
+    shared_ringback: RunningRingback, method: str, body: dict[str, Any] | None
 ) -> None:
     """AI SDK 5 opens a stream while it initializes, and takes the session id of whichever response arrives last."""
-    async with files.running() as running:
-        session = await open_session(running)
-        headers = {name: value for name, value in session.headers.items() if name != "mcp-session-id"}
-        response = await files.http.request(method, session.url, json=body, headers=headers)
-        assert 400 <= response.status_code < 500
-        assert "mcp-session-id" not in response.headers
+    session = await open_session(shared_ringback)
+    headers = {name: value for name, value in session.headers.items() if name != "mcp-session-id"}
+    response = await session.http.request(method, session.url, json=body, headers=headers)
+    assert 400 <= response.status_code < 500
+    assert "mcp-session-id" not in response.headers
 
 
 def _id_of(session: LegacyClientSession) -> str:

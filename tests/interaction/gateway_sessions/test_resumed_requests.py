@@ -8,7 +8,7 @@ import pytest
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.upstream_router import UpstreamRouter
-from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.interaction.gateway_sessions.lost_streams import HOLD, LONG_WAIT, lose_stream
 from tests.support.event_reader import open_stream, resume_stream
 from tests.support.mcp_wire import Json, LegacyClientSession
@@ -154,16 +154,15 @@ async def test_a_request_that_started_no_call_is_not_answered_with_the_call_of_i
     "event_id",
     ["1", ".", "AAAA.1", "AAAA.", "." * 9000, "A" * EVENT_ID_LENGTH_MAX + ".1", "é.1", "x.-1", "\u0661.1"],
 )
-async def test_an_event_id_that_was_never_issued_is_unknown(files: RestartableRingback, event_id: str) -> None:
-    async with files.running() as running:
-        session = await open_session(running)
-        headers = {**session.headers, "accept": "text/event-stream"}
-        raw = [
-            *((name.encode(), value.encode()) for name, value in headers.items()),
-            (b"last-event-id", event_id.encode()),
-        ]
-        async with session.http.stream("GET", session.url, headers=raw) as answer:
-            await answer.aread()
+async def test_an_event_id_that_was_never_issued_is_unknown(shared_ringback: RunningRingback, event_id: str) -> None:
+    session = await open_session(shared_ringback)
+    headers = {**session.headers, "accept": "text/event-stream"}
+    raw = [
+        *((name.encode(), value.encode()) for name, value in headers.items()),
+        (b"last-event-id", event_id.encode()),
+    ]
+    async with session.http.stream("GET", session.url, headers=raw) as answer:
+        await answer.aread()
     assert answer.status_code == 422
     assert "Send the request again" in answer.json()["error"]["message"]
 

@@ -5,8 +5,8 @@ import json
 import os
 import shutil
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,33 +76,46 @@ async def running_receiver(kind: str, folder: Path) -> AsyncGenerator[NodeReceiv
         await process.communicate()
 
 
+@pytest.fixture(scope="module")
+async def receivers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mapping[str, NodeReceiver]]:
+    """One process of each kind for all tests. Each test reads all lines that it caused, and has event ids of its own."""
+    async with AsyncExitStack() as stack:
+        yield {
+            kind: await stack.enter_async_context(running_receiver(kind, tmp_path_factory.mktemp(kind)))
+            for kind in ("express", "next", "core")
+        }
+
+
 @pytest.mark.requirement("R23")
 @pytest.mark.parametrize("kind", ["express", "next"])
-async def test_a_receiver_accepts_signed_messages_once_and_rejects_all_others(kind: str, tmp_path: Path) -> None:
-    async with running_receiver(kind, tmp_path) as receiver:
-        accepted = [
-            await receiver.post(make_event_body(outcome="result"), changed={"x-mcp-subscription-id": header})
-            for header in ("wh_1", "made-up")
-        ]
-        assert await receiver.read_line() == "call.finished call_1 result c1"
-        other_secret = await receiver.post(make_event_body("evt_2"), secret=OTHER_SECRET)
-        assert await receiver.read_line() == "call.finished call_1 undefined c1"
-        challenge = await receiver.post({"type": "verification", "challenge": "nönce"})
-        gap = await receiver.post({"type": "gap", "cursor": "place-7"}, message_id="msg_gap_1")
-        assert await receiver.read_line() == "gap"
-        hostile = [
-            await receiver.post(make_event_body("evt_3"), changed={"webhook-signature": "v1,forged"}),
-            await receiver.post(make_event_body("evt_3"), changed={"webhook-signature": "v1"}),
-            await receiver.post(make_event_body("evt_3"), changed={"webhook-id": "evt_4"}),
-            await receiver.post(make_event_body("evt_3"), changed={"webhook-timestamp": "1"}),
-            await receiver.post(make_event_body("evt_3"), secret=generate_secret(b"x" * 32)),
-            await receiver.post(b"{"),
-            await receiver.post(b"7"),
-            await receiver.post(b"null"),
-            await receiver.post(b""),
-        ]
-        too_large = await receiver.post(b"x" * 300_000)
-        after = await receiver.post(make_event_body("evt_5"))
+async def test_a_receiver_accepts_signed_messages_once_and_rejects_all_others(
+    receivers: Mapping[str, NodeReceiver], kind: str
+) -> None:
+    receiver = receivers[kind]
+    accepted = [
+        await receiver.post(make_event_body(outcome="result"), changed={"x-mcp-subscription-id": header})
+        for header in ("wh_1", "made-up")
+    ]
+    assert await receiver.read_line() == "call.finished call_1 result c1"
+    other_secret = await receiver.post(make_event_body("evt_2"), secret=OTHER_SECRET)
+    assert await receiver.read_line() == "call.finished call_1 undefined c1"
+    challenge = await receiver.post({"type": "verification", "challenge": "nönce"})
+    gap = await receiver.post({"type": "gap", "cursor": "place-7"}, message_id="msg_gap_1")
+    assert await receiver.read_line() == "gap"
+    hostile = [
+        await receiver.post(make_event_body("evt_3"), changed={"webhook-signature": "v1,forged"}),
+        await receiver.post(make_event_body("evt_3"), changed={"webhook-signature": "v1"}),
+        await receiver.post(make_event_body("evt_3"), changed={"webhook-id": "evt_4"}),
+        await receiver.post(make_event_body("evt_3"), changed={"webhook-timestamp": "1"}),
+        await receiver.post(make_event_body("evt_3"), secret=generate_secret(b"x" * 32)),
+        await receiver.post(b"{"),
+        await receiver.post(b"7"),
+        await receiver.post(b"null"),
+        await receiver.post(b""),
+    ]
+    too_large = await receiver.post(b"x" * 300_000)
+    after = await receiver.post(make_event_body("evt_5"))
+    assert await receiver.read_line() == "call.finished call_1 undefined c1"
 
     assert [answer.status_code for answer in (*accepted, other_secret, gap, after)] == [204] * 5
     assert (challenge.status_code, challenge.json()) == (200, {"challenge": "nönce"})
@@ -111,8 +124,11 @@ async def test_a_receiver_accepts_signed_messages_once_and_rejects_all_others(ki
     assert (too_large.status_code, too_large.content) == (413, b"")
 
 
-async def test_callbacks_of_a_session_are_handled_one_after_the_other_and_others_meanwhile(tmp_path: Path) -> None:
-    async with running_receiver("core", tmp_path) as receiver, asyncio.TaskGroup() as group:
+async def test_callbacks_of_a_session_are_handled_one_after_the_other_and_others_meanwhile(
+    receivers: Mapping[str, NodeReceiver],
+) -> None:
+    receiver = receivers["core"]
+    async with asyncio.TaskGroup() as group:
         held = make_event_body("evt_1", client_session_id="s1", tool="hold")
         posts = [group.create_task(receiver.post(held)) for _ in range(2)]
         assert await receiver.read_line() == "begin evt_1"
@@ -128,22 +144,28 @@ async def test_callbacks_of_a_session_are_handled_one_after_the_other_and_others
     assert [answer.status_code for answer in answers] == [204] * 4
 
 
-async def test_a_handler_that_fails_or_is_not_ready_gets_the_callback_again(tmp_path: Path) -> None:
-    async with running_receiver("core", tmp_path) as receiver:
-        failed = await receiver.post(make_event_body("evt_1", tool="fail"))
-        early = await receiver.post(make_event_body("evt_2", tool="not_ready"))
-        again = await receiver.post(make_event_body("evt_1"))
+async def test_a_handler_that_fails_or_is_not_ready_gets_the_callback_again(
+    receivers: Mapping[str, NodeReceiver],
+) -> None:
+    receiver = receivers["core"]
+    failed = await receiver.post(make_event_body("evt_11", tool="fail"))
+    early = await receiver.post(make_event_body("evt_12", tool="not_ready"))
+    again = await receiver.post(make_event_body("evt_11"))
 
+    handled = [await receiver.read_line() for _ in range(4)]
+    assert handled == ["begin evt_11", "begin evt_12", "begin evt_11", "end evt_11"]
     assert (failed.status_code, early.status_code, again.status_code) == (500, 503, 204)
     assert "inbox" not in failed.text
     assert early.headers["retry-after"] == "2"
 
 
 @pytest.mark.requirement("R23")
-async def test_express_verifies_and_receives_what_ringback_delivers(tmp_path: Path) -> None:
+async def test_express_verifies_and_receives_what_ringback_delivers(
+    receivers: Mapping[str, NodeReceiver], tmp_path: Path
+) -> None:
+    receiver = receivers["express"]
     async with (
         asyncio.timeout(WAIT_SECONDS),
-        running_receiver("express", tmp_path) as receiver,
         serving(ControlledUpstream().app()) as upstream,
         running_application(tmp_path, make_http_config(upstream.url), verify_callbacks="always") as ringback,
     ):

@@ -28,6 +28,7 @@ from ringback.upstreams.transports.child_records import (
 )
 from ringback.upstreams.transports.error_output import ErrorOutput
 from tests.support.application import running_application
+from tests.support.forked_commands import running_forked_script
 from tests.support.upstreams import (
     WAIT_SECONDS,
     make_python_config,
@@ -61,16 +62,15 @@ async def list_pids(upstreams: UpstreamRegistry) -> dict[str, int]:
 
 
 async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_rest(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.child_parent_process", str(tmp_path)]
-    holder = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    async with asyncio.timeout(2 * WAIT_SECONDS):
-        pids = json.loads(await holder.stdout.readline())
-    assert process_exists(pids["pid"])
-    assert process_exists(pids["grandchild"])
+    script = ROOT / "tests" / "support" / "child_parent_process.py"
+    async with running_forked_script(script, str(tmp_path), folder=ROOT, environment=os.environ) as holder:
+        async with asyncio.timeout(2 * WAIT_SECONDS):
+            pids = json.loads(await holder.stdout.readline())
+        assert process_exists(pids["pid"])
+        assert process_exists(pids["grandchild"])
 
-    holder.send_signal(signal.SIGKILL)
-    await holder.wait()
+        holder.send_signal(signal.SIGKILL)
+        await holder.wait()
     await wait_until_true(lambda: not process_exists(pids["pid"]))
     assert process_exists(pids["grandchild"])
 

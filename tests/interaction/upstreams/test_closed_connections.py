@@ -16,7 +16,7 @@ from tests.support.raw_http_server import OK, RawServer, client, read_request, s
 anyio_backend = both_event_loops
 pytestmark = pytest.mark.usefixtures("without_garbage_collector")
 
-REQUESTS = 8
+REQUESTS = 3
 FLOOD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + b": comment\n\n" * BUFFERED_BYTES_MAX
 BROKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok"
 BEGUN = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"

@@ -1,11 +1,16 @@
 """HTTP upstreams that send unreadable bodies or events, modern and legacy: each call ends truthfully."""
 
 import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.malformed_messages import MALFORMED_EVENTS, READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
 from tests.support.upstreams import (
     ControlledUpstream,
@@ -42,22 +47,50 @@ def respond_with_bytes(raw: bytes, kind: str) -> ResponseOverride:
     return spoil
 
 
-async def call_with_response(raw: bytes, kind: str, era: str) -> tuple[CallCompletion, CallCompletion, dict[str, int]]:
-    """How the call ended, how the next one did, and the faults that were counted."""
-    app = ControlledUpstream().app()
-    spoiled = OverriddenResponses(make_app_of_era(app, era), {"tool:spoiled": respond_with_bytes(raw, kind)})
-    async with serving(spoiled) as server, open_upstreams(make_http_config(server.url)) as upstreams:
-        ending = await run_upstream_call(upstreams, "spoiled")
-        after = await run_upstream_call(upstreams, "echo")
-        (info,) = upstreams.tool_catalog.list_upstreams()
-    return ending, after, dict(info.faults)
+@dataclass(frozen=True, slots=True)
+class SpoiledUpstream:
+    upstreams: UpstreamRegistry
+    overrides: dict[str, ResponseOverride]
+
+    async def call_with_response(self, raw: bytes, kind: str) -> tuple[CallCompletion, CallCompletion, dict[str, int]]:
+        """How the call ended, how the next one did, and the faults that they added."""
+        before = self._count_faults()
+        self.overrides["tool:spoiled"] = respond_with_bytes(raw, kind)
+        ending = await run_upstream_call(self.upstreams, "spoiled")
+        after = await run_upstream_call(self.upstreams, "echo")
+        return ending, after, dict(self._count_faults() - before)
+
+    def _count_faults(self) -> Counter[str]:
+        (info,) = self.upstreams.tool_catalog.list_upstreams()
+        return Counter(info.faults)
+
+
+@pytest.fixture(scope="module")
+async def upstreams_by_era() -> AsyncGenerator[Mapping[str, SpoiledUpstream]]:
+    async with AsyncExitStack() as stack:
+        opened: dict[str, SpoiledUpstream] = {}
+        for era in ("modern", "legacy"):
+            overrides: dict[str, ResponseOverride] = {}
+            app = OverriddenResponses(make_app_of_era(ControlledUpstream().app(), era), overrides)
+            server = await stack.enter_async_context(serving(app))
+            upstreams = await stack.enter_async_context(open_upstreams(make_http_config(server.url)))
+            opened[era] = SpoiledUpstream(upstreams, overrides)
+        yield opened
+
+
+@pytest.fixture
+def upstream(upstreams_by_era: Mapping[str, SpoiledUpstream], era: str) -> SpoiledUpstream:
+    """An upstream of this era, which all tests share."""
+    return upstreams_by_era[era]
 
 
 @pytest.mark.parametrize(
     "raw", [pytest.param(raw, id=name) for name, raw in (UNREADABLE_MESSAGES | FOREIGN_RESPONSE).items()]
 )
-async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: bytes, kind: str, era: str) -> None:
-    ending, after, _ = await call_with_response(raw, kind, era)
+async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(
+    raw: bytes, kind: str, upstream: SpoiledUpstream
+) -> None:
+    ending, after, _ = await upstream.call_with_response(raw, kind)
 
     assert ending.outcome is CallOutcome.UPSTREAM_ERROR, ending
     assert after.outcome is CallOutcome.RESULT
@@ -67,9 +100,9 @@ async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: byt
     ("text", "read", "repaired"), [pytest.param(*case, id=name) for name, case in READABLE_MESSAGES.items()]
 )
 async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
-    text: bytes, read: str, repaired: int, kind: str, era: str
+    text: bytes, read: str, repaired: int, kind: str, upstream: SpoiledUpstream
 ) -> None:
-    ending, _, faults = await call_with_response(VALID_RESPONSE.replace(b"fine", text), kind, era)
+    ending, _, faults = await upstream.call_with_response(VALID_RESPONSE.replace(b"fine", text), kind)
 
     assert ending.result is not None, ending.error
     result = json.loads(ending.result)
@@ -86,8 +119,10 @@ async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
         pytest.param(b"[" + LOG_MESSAGE + b"," + VALID_RESPONSE.strip() + b"]", id="a batch"),
     ],
 )
-async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kind: str, era: str) -> None:
-    ending, _, faults = await call_with_response(raw, kind, era)
+async def test_readable_messages_are_used_beside_unreadable_ones(
+    raw: bytes, kind: str, upstream: SpoiledUpstream
+) -> None:
+    ending, _, faults = await upstream.call_with_response(raw, kind)
 
     assert ending.outcome is CallOutcome.RESULT
     assert faults == {}
@@ -95,32 +130,32 @@ async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kin
 
 @pytest.mark.parametrize("raw", [pytest.param(raw, id=name) for name, raw in MALFORMED_EVENTS.items()])
 async def test_an_event_that_is_no_answer_loses_no_answer_behind_it_and_alone_ends_its_call(
-    raw: bytes, kind: str, era: str
+    raw: bytes, kind: str, upstream: SpoiledUpstream
 ) -> None:
     if kind == "event":  # a body has one message, and nothing behind it
-        ending, _, faults = await call_with_response(raw + VALID_RESPONSE, kind, era)
+        ending, _, faults = await upstream.call_with_response(raw + VALID_RESPONSE, kind)
         assert (ending.outcome, faults) == (CallOutcome.RESULT, {"unreadable": 1}), ending
 
-    alone, after, _ = await call_with_response(raw, kind, era)
+    alone, after, _ = await upstream.call_with_response(raw, kind)
 
     assert alone.outcome is CallOutcome.UPSTREAM_ERROR, alone
     assert after.outcome is CallOutcome.RESULT
 
 
 async def test_of_two_answers_to_one_request_the_first_event_counts_and_a_body_of_two_is_none(
-    kind: str, era: str
+    kind: str, upstream: SpoiledUpstream
 ) -> None:
     answers = VALID_RESPONSE + VALID_RESPONSE.replace(b"fine", b"other")
 
-    ending, after, _ = await call_with_response(answers, kind, era)
+    ending, after, _ = await upstream.call_with_response(answers, kind)
 
     assert (b"fine" in (ending.result or b"")) is (kind == "event")
     assert ending.outcome is (CallOutcome.RESULT if kind == "event" else CallOutcome.UPSTREAM_ERROR)
     assert after.outcome is CallOutcome.RESULT
 
 
-async def test_a_large_result_is_stored_whole_without_the_sdks_models(kind: str, era: str) -> None:
-    ending, _, _ = await call_with_response(VALID_RESPONSE.replace(b"fine", b"x" * 600_000), kind, era)
+async def test_a_large_result_is_stored_whole_without_the_sdks_models(kind: str, upstream: SpoiledUpstream) -> None:
+    ending, _, _ = await upstream.call_with_response(VALID_RESPONSE.replace(b"fine", b"x" * 600_000), kind)
 
     assert ending.result is not None
     assert json.loads(ending.result)["content"][0]["text"] == "x" * 600_000

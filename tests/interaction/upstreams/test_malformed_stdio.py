@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -21,16 +23,24 @@ def completion_result(ending: CallCompletion) -> Any:
     return json.loads(ending.result)
 
 
-def list_faults(upstreams: UpstreamRegistry) -> dict[str, int]:
+def count_faults(upstreams: UpstreamRegistry) -> Counter[str]:
     (info,) = upstreams.tool_catalog.list_upstreams()
-    return dict(info.faults)
+    return Counter(info.faults)
+
+
+@pytest.fixture(scope="module")
+async def upstreams() -> AsyncGenerator[UpstreamRegistry]:
+    """One child, which all tests share that do not end it."""
+    async with open_upstreams(make_raw_config()) as upstreams:
+        yield upstreams
 
 
 @pytest.mark.parametrize("raw", [pytest.param(raw, id=name) for name, raw in UNREADABLE_MESSAGES.items()])
-async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: bytes) -> None:
-    async with open_upstreams(make_raw_config()) as upstreams:
-        ending = await run_raw_call(upstreams, raw)
-        after = await run_raw_call(upstreams, VALID_RESPONSE)
+async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(
+    raw: bytes, upstreams: UpstreamRegistry
+) -> None:
+    ending = await run_raw_call(upstreams, raw)
+    after = await run_raw_call(upstreams, VALID_RESPONSE)
 
     assert ending.outcome is CallOutcome.UPSTREAM_ERROR, ending
     assert after.outcome is CallOutcome.RESULT
@@ -39,10 +49,12 @@ async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: byt
 @pytest.mark.parametrize(
     ("text", "read", "repaired"), [pytest.param(*case, id=name) for name, case in READABLE_MESSAGES.items()]
 )
-async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(text: bytes, read: str, repaired: int) -> None:
-    async with open_upstreams(make_raw_config()) as upstreams:
-        result = completion_result(await run_raw_call(upstreams, VALID_RESPONSE.replace(b"fine", text)))
-        faults = list_faults(upstreams)
+async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
+    text: bytes, read: str, repaired: int, upstreams: UpstreamRegistry
+) -> None:
+    before = count_faults(upstreams)
+    result = completion_result(await run_raw_call(upstreams, VALID_RESPONSE.replace(b"fine", text)))
+    faults = count_faults(upstreams) - before
 
     assert result["content"][0]["text"] == read
     assert result["_meta"] == {"ringback/repairedCharacters": repaired}
@@ -74,10 +86,9 @@ async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(text: byt
         ),
     ],
 )
-async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes) -> None:
-    async with open_upstreams(make_raw_config()) as upstreams:
-        first = await run_raw_call(upstreams, raw)
-        second = await run_raw_call(upstreams, VALID_RESPONSE)
+async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, upstreams: UpstreamRegistry) -> None:
+    first = await run_raw_call(upstreams, raw)
+    second = await run_raw_call(upstreams, VALID_RESPONSE)
 
     assert (first.outcome, second.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
 
@@ -99,10 +110,9 @@ async def test_the_last_response_of_a_child_needs_no_newline_but_must_be_whole(
     assert ending.outcome is outcome, ending
 
 
-async def test_messages_without_a_call_are_counted_and_shown() -> None:
+async def test_messages_without_a_call_are_counted_and_shown(upstreams: UpstreamRegistry) -> None:
     unasked = b'{"jsonrpc":"2.0","id":424242,"result":{}}\n'
-    async with open_upstreams(make_raw_config()) as upstreams:
-        await run_raw_call(upstreams, b"words\n\n" + unasked + unasked + b'{"half\n' + VALID_RESPONSE)
-        faults = list_faults(upstreams)
+    before = count_faults(upstreams)
+    await run_raw_call(upstreams, b"words\n\n" + unasked + unasked + b'{"half\n' + VALID_RESPONSE)
 
-    assert faults == {"unreadable": 2, "unmatched": 2}
+    assert count_faults(upstreams) - before == {"unreadable": 2, "unmatched": 2}

@@ -91,23 +91,23 @@ async def test_the_newest_of_many_progress_notifications_arrives_before_the_resp
         seen.append(progress.progress)
 
     async with open_upstreams(make_raw_config()) as upstreams:
-        ending = await run_upstream_call(upstreams, "flood", {"count": 30_000}, on_progress=keep)
+        ending = await run_upstream_call(upstreams, "flood", {"count": 10_000}, on_progress=keep)
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.RESULT
-    assert seen[-1] == 30_000
-    assert len(seen) + faults["dropped_notifications"] == 30_000
-    assert len(seen) < 15_000
+    assert seen[-1] == 10_000
+    assert len(seen) + faults["dropped_notifications"] == 10_000
+    assert len(seen) < 5_000
 
 
 async def test_a_flood_of_questions_is_refused_beyond_the_limit_and_holds_up_no_response() -> None:
     async with open_upstreams(make_raw_config()) as upstreams, asyncio.timeout(WAIT_SECONDS):
-        flooding = run_upstream_call(upstreams, "interrogate", {"count": 3_000})
+        flooding = run_upstream_call(upstreams, "interrogate", {"count": 1_000})
         endings = await asyncio.gather(flooding, run_upstream_call(upstreams, "whoami"))
         faults = get_info(upstreams).faults
 
     assert [ending.outcome for ending in endings] == [CallOutcome.RESULT] * 2
-    assert faults["slowed"] >= 3_000 - REQUEST_LIMIT.burst - REQUEST_LIMIT.per_second * WAIT_SECONDS
+    assert faults["slowed"] >= 1_000 - REQUEST_LIMIT.burst - REQUEST_LIMIT.per_second * WAIT_SECONDS
 
 
 async def test_questions_that_the_child_has_withdrawn_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

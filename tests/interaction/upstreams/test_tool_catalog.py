@@ -1,6 +1,8 @@
 """The tool catalog: its lists follow the upstreams, and it rejects invalid calls before they are stored."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +30,6 @@ from tests.support.upstreams import (
     make_app_of_era,
     make_http_config,
     make_legacy_app,
-    make_python_config,
     open_upstreams,
     respond_with,
     run_upstream_call,
@@ -57,6 +58,22 @@ async def check_arguments(
         accepts_input=where.pop("accepts_input", False),
         principal=ALICE,
     )
+
+
+@asynccontextmanager
+async def opened_git() -> AsyncGenerator[UpstreamRegistry]:
+    """A server with two tools of mcp-server-git, whose list was read."""
+    stage, log = ControlledUpstream(), {"repo_path": {"type": "string"}, "max_count": {"type": "integer"}}
+    stage.tools = [
+        types.Tool(name="git_status", input_schema={"type": "object"}),
+        types.Tool(name="git_log", input_schema={"type": "object", "properties": log, "required": ["repo_path"]}),
+    ]
+    async with (
+        serving(stage.app()) as server,
+        open_upstreams(make_http_config(server.url, name="git")) as upstreams,
+    ):
+        await list_tool_names(upstreams.tool_catalog, "git")
+        yield upstreams
 
 
 async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_loop() -> None:
@@ -235,8 +252,7 @@ async def test_concurrent_readers_cause_one_list_request() -> None:
 
 
 async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
-    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        await list_tool_names(upstreams.tool_catalog, "git")
+    async with opened_git() as upstreams:
         with pytest.raises(UnknownTool) as caught:
             await check_arguments(upstreams.tool_catalog, "git_lgo", upstream="git")
 
@@ -273,8 +289,7 @@ async def test_an_unknown_tool_is_refused_while_the_first_connection_has_listed_
 
 
 async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:
-    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        await list_tool_names(upstreams.tool_catalog, "git")
+    async with opened_git() as upstreams:
         await check_arguments(upstreams.tool_catalog, "git_log", {"repo_path": "/srv"}, upstream="git")
         with pytest.raises(InvalidArguments) as caught:
             await check_arguments(

@@ -72,22 +72,29 @@ WITHOUT_UNIX_MODULES = """
 import sys
 sys.modules.update(fcntl=None, resource=None)
 from ringback.cli.app import app
-app(sys.argv[1:])
+for command in sys.argv[1:]:
+    try:
+        app([command])
+    except SystemExit as ended:
+        print(ended.code)
 """
 
 
-@pytest.mark.parametrize("command", ["listen", "serve", "keys"])
-def test_a_command_that_does_not_run_on_windows_says_so(command: str) -> None:
+def test_a_command_that_does_not_run_on_windows_says_so() -> None:
+    """One process tries all of them: its imports take a third of a second."""
+    commands = ("listen", "serve", "keys")
     ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT_UNIX_MODULES, command],
+        [sys.executable, "-c", WITHOUT_UNIX_MODULES, *commands],
         capture_output=True,
         text=True,
         timeout=WAIT_SECONDS,
-        check=False,
+        check=True,
     )
 
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"Error: `ringback {command}` does not run on Windows.")
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("Error: ")]
+    assert ended.stdout.split() == ["2"] * 3
+    for command, error in zip(commands, errors, strict=True):
+        assert error.startswith(f"Error: `ringback {command}` does not run on Windows.")
 
 
 def test_the_commands_that_only_send_requests_run_on_windows() -> None:
