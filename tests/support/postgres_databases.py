@@ -183,6 +183,7 @@ async def read_template(connection: "asyncpg.Connection[asyncpg.Record]", name: 
     for sequence in (sequence for kind, sequence in relations if kind == "S"):
         last, called = await connection.fetchrow(f"SELECT last_value, is_called FROM {sequence}") or (1, False)  # noqa: S608
         statements.append(f"SELECT setval('{sequence}', {last}, {called})")
+    statements.append("COMMENT ON TABLE calls IS NULL")  # `ringback copy` leaves one
     return Template(name, found["names"], "; ".join([*statements, "COMMIT"]))
 
 
