@@ -22,7 +22,7 @@ from ringback.storage.schema import read_schema_state
 from ringback.storage.sqlite.store import lock_for_database
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
-from tests.support.databases import database_pool
+from tests.support.databases import migrated_postgres
 from tests.support.filled_database import fill_database
 from tests.support.filled_postgres import Connection
 from tests.support.postgres_databases import empty_database
@@ -119,10 +119,8 @@ def open_beside(path: Path) -> Generator[sqlite3.Connection]:
 @pytest.fixture
 def url() -> Generator[str]:
     """The URL of a database with empty tables, as `ringback migrate` leaves it."""
-    pool = database_pool()
-    name = pool.take()
-    yield pool.address.url(name)
-    pool.give_back(name)
+    with migrated_postgres() as url:
+        yield url
 
 
 @pytest.fixture
