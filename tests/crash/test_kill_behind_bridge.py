@@ -21,10 +21,11 @@ from typing import Any, Final, Literal
 import httpx
 import mcp_types as types
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from scripts.ports import free_port
+from tests.support.forked_bridge import forked_bridge
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
 from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, serving
@@ -44,13 +45,14 @@ class BridgedClient:
 
 
 @asynccontextmanager
-async def connected_clients(url: str) -> AsyncGenerator[dict[Mode, BridgedClient]]:
-    command = StdioServerParameters(command=sys.executable, args=[*BRIDGE, url], env=dict(os.environ))
+async def connected_clients(url: str, folder: Path) -> AsyncGenerator[dict[Mode, BridgedClient]]:
     clients: dict[Mode, BridgedClient] = {}
     async with AsyncExitStack() as stack:
         for mode in MODES:
             client = Client(
-                command, mode=mode, message_handler=lambda message, mode=mode: observe(clients[mode], message)
+                forked_bridge("--upstream", "stage", "--url", url, folder=folder),
+                mode=mode,
+                message_handler=lambda message, mode=mode: observe(clients[mode], message),
             )
             clients[mode] = BridgedClient(client)
             await stack.enter_async_context(client)
@@ -88,7 +90,7 @@ async def test_the_same_client_gets_the_result_of_its_call_which_ran_once(tmp_pa
     async with serving(stage.app()) as upstream, AsyncExitStack() as services:
         spec = make_spec(tmp_path, upstream.url, inline_wait_seconds=INLINE_WAIT_SECONDS)
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients:
+        async with connected_clients(doomed.url, tmp_path) as clients:
             calling = asyncio.create_task(for_both(clients, lambda each: each.client.call_tool("work", {"n": 1})))
             await wait_for_calls(doomed, with_progress=True)
             await doomed.kill()
@@ -114,7 +116,7 @@ async def test_a_call_whose_server_died_with_the_service_is_reported_as_unknown(
 
     async with AsyncExitStack() as services:
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients:
+        async with connected_clients(doomed.url, tmp_path) as clients:
             calling = asyncio.create_task(for_both(clients, hold))
             await wait_for_calls(doomed, with_progress=True)
             await doomed.kill()
@@ -152,7 +154,7 @@ async def test_subscriptions_report_a_result_that_arrived_while_the_service_was_
     async with serving(stage.app()) as upstream, AsyncExitStack() as services:
         spec = make_spec(tmp_path, upstream.url, inline_wait_seconds=0.0)
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients, asyncio.timeout(WAIT_SECONDS):
+        async with connected_clients(doomed.url, tmp_path) as clients, asyncio.timeout(WAIT_SECONDS):
             subscribed = [asyncio.Event() for _ in clients]
             async with asyncio.TaskGroup() as group:
                 pairs = zip(clients.values(), subscribed, strict=True)

@@ -147,7 +147,7 @@ class Template:
 
     name: str
     tables: str
-    """The names of its tables and sequences."""
+    """The names of its tables and sequences, with their comments: `ringback copy` leaves one."""
     emptying: str
     """Statements that make any copy equal to it again, in one transaction."""
 
@@ -159,7 +159,7 @@ class Template:
 
 
 _TABLES: Final = """
-    SELECT string_agg(relname, ' ' ORDER BY relname) AS names,
+    SELECT string_agg(concat_ws(' ', relname, obj_description(oid, 'pg_class')), ' ' ORDER BY relname) AS names,
            coalesce(sum(pg_relation_size(oid)) FILTER (WHERE relkind = 'r'), 0)::bigint AS bytes
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S')
 """
@@ -183,7 +183,6 @@ async def read_template(connection: "asyncpg.Connection[asyncpg.Record]", name: 
     for sequence in (sequence for kind, sequence in relations if kind == "S"):
         last, called = await connection.fetchrow(f"SELECT last_value, is_called FROM {sequence}") or (1, False)  # noqa: S608
         statements.append(f"SELECT setval('{sequence}', {last}, {called})")
-    statements.append("COMMENT ON TABLE calls IS NULL")  # `ringback copy` leaves one
     return Template(name, found["names"], "; ".join([*statements, "COMMIT"]))
 
 
