@@ -112,11 +112,12 @@ async def prepare_statements(
     """Prepare the forms of the statements that units use which write, in the session of this connection."""
     for name, statement in statements.items():
         await connection.execute(f'PREPARE "{name}" AS {statement.writing.strip().rstrip(";")}')
-    types = dict[str, list[str]](await connection.fetch(_TYPES))
-    relations = await connection.fetchrow(_RELATIONS)
-    assert relations is not None
+    types: dict[str, list[str]] = {name: list(types) for name, types in await connection.fetch(_TYPES)}
+    ((tables, relations),) = await connection.fetch(_RELATIONS)
     return {
-        name: PreparedStatement(connection, statement, name=f'"{name}"', types=types[name], relations=relations)
+        name: PreparedStatement(
+            connection, statement, name=f'"{name}"', types=types[name], relations=[tables, relations]
+        )
         for name, statement in statements.items()
     }
 
