@@ -26,6 +26,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from scripts.ports import free_port
 from tests.support.forked_bridge import forked_bridge
+from tests.support.forked_commands import running_forked_command
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
 from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, serving
@@ -207,27 +208,35 @@ class SessionRecorder:
             self.began.set()
 
 
+INITIALIZE: Final[dict[str, Any]] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "client", "version": "1"},
+    },
+}
+INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 CLIENT: Final = """
-import json, subprocess, sys
-bridge = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-def send(**message):
-    bridge.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + chr(10)).encode())
-    bridge.stdin.flush()
-client = {"name": "client", "version": "1"}
-send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+import subprocess, sys
+initialize, initialized, *command = sys.argv[1:]
+bridge = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+bridge.stdin.write(f"{initialize}\\n".encode())
+bridge.stdin.flush()
 bridge.stdout.readline()
-send(method="notifications/initialized")
+bridge.stdin.write(f"{initialized}\\n".encode())
+bridge.stdin.flush()
 print(bridge.pid, flush=True)
 bridge.wait()
 """
-"""A program that starts its arguments as an MCP server, begins a session, and prints the process id of the server."""
+"""A program that starts the end of its arguments as an MCP server, begins a session, and prints the server's process id."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningClient:
     process: Process
-    bridge: int
-    """The file descriptor of the bridge's process."""
     bridge_ended: Awaitable[None]
 
 
@@ -235,14 +244,16 @@ class RunningClient:
 async def running_client(url: str) -> AsyncGenerator[RunningClient]:
     """A client that has begun a session through a bridge."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CLIENT, sys.executable, *BRIDGE, url, stdout=PIPE
+        *(sys.executable, "-c", CLIENT, json.dumps(INITIALIZE), json.dumps(INITIALIZED)),
+        *(sys.executable, *BRIDGE, url),
+        stdout=PIPE,
     )
     assert process.stdout is not None
     bridge = os.pidfd_open(int(await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS)))
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().add_reader(bridge, lambda: ended.done() or ended.set_result(None))
     try:
-        yield RunningClient(process, bridge, ended)
+        yield RunningClient(process, ended)
     finally:
         asyncio.get_running_loop().remove_reader(bridge)
         with suppress(ProcessLookupError):
@@ -254,17 +265,26 @@ async def running_client(url: str) -> AsyncGenerator[RunningClient]:
 
 
 @pytest.mark.parametrize("end", ["the client is killed", "SIGTERM", "SIGINT"])
-async def test_the_end_of_the_client_ends_the_bridge_and_its_session(end: str) -> None:
+async def test_the_end_of_the_client_ends_the_bridge_and_its_session(tmp_path: Path, end: str) -> None:
     service = SessionRecorder()
-    async with (
-        asyncio.timeout(WAIT_SECONDS),
-        serving(service) as server,
-        running_client(server.url.removesuffix("/mcp")) as client,
-    ):
-        await service.began.wait()
+    async with asyncio.timeout(WAIT_SECONDS), serving(service) as server:
+        url = server.url.removesuffix("/mcp")
         if end == "the client is killed":
-            client.process.kill()
+            async with running_client(url) as client:
+                await service.began.wait()
+                client.process.kill()
+                await client.bridge_ended
         else:  # as clients do that do not close standard input
-            signal.pidfd_send_signal(client.bridge, signal.Signals[end])
-        await client.bridge_ended
+            await signal_bridge(signal.Signals[end], url, tmp_path, service)
         await service.ended.wait()
+
+
+async def signal_bridge(number: signal.Signals, url: str, folder: Path, service: SessionRecorder) -> None:
+    """Begin a session through a bridge, send it this signal, and wait for its end."""
+    async with running_forked_command(
+        "mcp", "--upstream", "stage", "--url", url, folder=folder, environment=os.environ
+    ) as bridge:
+        bridge.stdin.write(f"{json.dumps(INITIALIZE)}\n{json.dumps(INITIALIZED)}\n".encode())
+        await service.began.wait()
+        bridge.send_signal(number)
+        await bridge.wait()
