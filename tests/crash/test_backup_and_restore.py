@@ -1,9 +1,10 @@
 """Backups made while the service works, and restored by the operator's page after it went on without them."""
 
 import json
+import sqlite3
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -188,12 +189,13 @@ async def test_a_backup_of_a_working_postgres_node_restores_calls_and_secrets_in
 
 @pytest.mark.sqlite_only
 async def test_an_older_state_of_the_disk_is_not_served_before_the_operator_accepts_the_loss(tmp_path: Path) -> None:
-    database, backup = tmp_path / "ringback.db", tmp_path / "backup"
+    database, snapshot = tmp_path / "ringback.db", tmp_path / "snapshot.db"
     async with running_application(tmp_path) as ringback:
         await create_agent(ringback)
-        await run_snippet("backup", RINGBACK_DATABASE_URL=f"sqlite:///{database}", BACKUP=str(backup))
+        with closing(sqlite3.connect(database)) as served, closing(sqlite3.connect(snapshot)) as copy:
+            served.backup(copy)
         await create_agent(ringback)
-    database.write_bytes((backup / "ringback.db").read_bytes())
+    database.write_bytes(snapshot.read_bytes())
 
     with pytest.raises(StoreUnavailable, match="--accept-restore"):
         async with running_application(tmp_path):

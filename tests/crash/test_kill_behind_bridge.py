@@ -21,10 +21,12 @@ from typing import Any, Final, Literal
 import httpx
 import mcp_types as types
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from scripts.ports import free_port
+from tests.support.forked_bridge import forked_bridge
+from tests.support.forked_commands import running_forked_command
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, running_process
 from tests.support.upstreams import STDIO_SERVER, Receive, Scope, Send, serving
@@ -44,13 +46,14 @@ class BridgedClient:
 
 
 @asynccontextmanager
-async def connected_clients(url: str) -> AsyncGenerator[dict[Mode, BridgedClient]]:
-    command = StdioServerParameters(command=sys.executable, args=[*BRIDGE, url], env=dict(os.environ))
+async def connected_clients(url: str, folder: Path) -> AsyncGenerator[dict[Mode, BridgedClient]]:
     clients: dict[Mode, BridgedClient] = {}
     async with AsyncExitStack() as stack:
         for mode in MODES:
             client = Client(
-                command, mode=mode, message_handler=lambda message, mode=mode: observe(clients[mode], message)
+                forked_bridge("--upstream", "stage", "--url", url, folder=folder),
+                mode=mode,
+                message_handler=lambda message, mode=mode: observe(clients[mode], message),
             )
             clients[mode] = BridgedClient(client)
             await stack.enter_async_context(client)
@@ -88,7 +91,7 @@ async def test_the_same_client_gets_the_result_of_its_call_which_ran_once(tmp_pa
     async with serving(stage.app()) as upstream, AsyncExitStack() as services:
         spec = make_spec(tmp_path, upstream.url, inline_wait_seconds=INLINE_WAIT_SECONDS)
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients:
+        async with connected_clients(doomed.url, tmp_path) as clients:
             calling = asyncio.create_task(for_both(clients, lambda each: each.client.call_tool("work", {"n": 1})))
             await wait_for_calls(doomed, with_progress=True)
             await doomed.kill()
@@ -114,7 +117,7 @@ async def test_a_call_whose_server_died_with_the_service_is_reported_as_unknown(
 
     async with AsyncExitStack() as services:
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients:
+        async with connected_clients(doomed.url, tmp_path) as clients:
             calling = asyncio.create_task(for_both(clients, hold))
             await wait_for_calls(doomed, with_progress=True)
             await doomed.kill()
@@ -152,7 +155,7 @@ async def test_subscriptions_report_a_result_that_arrived_while_the_service_was_
     async with serving(stage.app()) as upstream, AsyncExitStack() as services:
         spec = make_spec(tmp_path, upstream.url, inline_wait_seconds=0.0)
         doomed = await services.enter_async_context(running_process(**spec))
-        async with connected_clients(doomed.url) as clients, asyncio.timeout(WAIT_SECONDS):
+        async with connected_clients(doomed.url, tmp_path) as clients, asyncio.timeout(WAIT_SECONDS):
             subscribed = [asyncio.Event() for _ in clients]
             async with asyncio.TaskGroup() as group:
                 pairs = zip(clients.values(), subscribed, strict=True)
@@ -205,27 +208,35 @@ class SessionRecorder:
             self.began.set()
 
 
+INITIALIZE: Final[dict[str, Any]] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "client", "version": "1"},
+    },
+}
+INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 CLIENT: Final = """
-import json, subprocess, sys
-bridge = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-def send(**message):
-    bridge.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + chr(10)).encode())
-    bridge.stdin.flush()
-client = {"name": "client", "version": "1"}
-send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+import subprocess, sys
+initialize, initialized, *command = sys.argv[1:]
+bridge = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+bridge.stdin.write(f"{initialize}\\n".encode())
+bridge.stdin.flush()
 bridge.stdout.readline()
-send(method="notifications/initialized")
+bridge.stdin.write(f"{initialized}\\n".encode())
+bridge.stdin.flush()
 print(bridge.pid, flush=True)
 bridge.wait()
 """
-"""A program that starts its arguments as an MCP server, begins a session, and prints the process id of the server."""
+"""A program that starts the end of its arguments as an MCP server, begins a session, and prints the server's process id."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningClient:
     process: Process
-    bridge: int
-    """The file descriptor of the bridge's process."""
     bridge_ended: Awaitable[None]
 
 
@@ -233,14 +244,16 @@ class RunningClient:
 async def running_client(url: str) -> AsyncGenerator[RunningClient]:
     """A client that has begun a session through a bridge."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CLIENT, sys.executable, *BRIDGE, url, stdout=PIPE
+        *(sys.executable, "-c", CLIENT, json.dumps(INITIALIZE), json.dumps(INITIALIZED)),
+        *(sys.executable, *BRIDGE, url),
+        stdout=PIPE,
     )
     assert process.stdout is not None
     bridge = os.pidfd_open(int(await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS)))
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().add_reader(bridge, lambda: ended.done() or ended.set_result(None))
     try:
-        yield RunningClient(process, bridge, ended)
+        yield RunningClient(process, ended)
     finally:
         asyncio.get_running_loop().remove_reader(bridge)
         with suppress(ProcessLookupError):
@@ -252,17 +265,26 @@ async def running_client(url: str) -> AsyncGenerator[RunningClient]:
 
 
 @pytest.mark.parametrize("end", ["the client is killed", "SIGTERM", "SIGINT"])
-async def test_the_end_of_the_client_ends_the_bridge_and_its_session(end: str) -> None:
+async def test_the_end_of_the_client_ends_the_bridge_and_its_session(tmp_path: Path, end: str) -> None:
     service = SessionRecorder()
-    async with (
-        asyncio.timeout(WAIT_SECONDS),
-        serving(service) as server,
-        running_client(server.url.removesuffix("/mcp")) as client,
-    ):
-        await service.began.wait()
+    async with asyncio.timeout(WAIT_SECONDS), serving(service) as server:
+        url = server.url.removesuffix("/mcp")
         if end == "the client is killed":
-            client.process.kill()
+            async with running_client(url) as client:
+                await service.began.wait()
+                client.process.kill()
+                await client.bridge_ended
         else:  # as clients do that do not close standard input
-            signal.pidfd_send_signal(client.bridge, signal.Signals[end])
-        await client.bridge_ended
+            await signal_bridge(signal.Signals[end], url, tmp_path, service)
         await service.ended.wait()
+
+
+async def signal_bridge(number: signal.Signals, url: str, folder: Path, service: SessionRecorder) -> None:
+    """Begin a session through a bridge, send it this signal, and wait for its end."""
+    async with running_forked_command(
+        "mcp", "--upstream", "stage", "--url", url, folder=folder, environment=os.environ
+    ) as bridge:
+        bridge.stdin.write(f"{json.dumps(INITIALIZE)}\n{json.dumps(INITIALIZED)}\n".encode())
+        await service.began.wait()
+        bridge.send_signal(number)
+        await bridge.wait()

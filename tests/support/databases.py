@@ -109,6 +109,15 @@ def database_pool() -> DatabasePool:
     return DatabasePool(shared_postgres(), migrate_database)
 
 
+@contextmanager
+def migrated_postgres() -> Generator[str]:
+    """The URL of a PostgreSQL database with empty tables, whatever the kind of the test's databases."""
+    pool = database_pool()
+    name = pool.take()
+    yield pool.address.url(name)
+    pool.give_back(name)  # not after an error, which leaves it in a state that no later test expects
+
+
 TEST_DATABASES: Final = TestDatabases()
 
 

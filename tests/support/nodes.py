@@ -26,7 +26,7 @@ from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.api_server import serving_api
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
-from tests.support.postgres_databases import empty_database
+from tests.support.databases import migrated_postgres
 
 SECRET_KEYS: Final = f"test:{b64encode(b'k' * KEY_BYTES).decode()}"
 
@@ -108,9 +108,10 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(folder: Path, *upstreams: UpstreamConfig, **settings: Any) -> AsyncGenerator[Cluster]:
-    """An empty database, and the nodes that the test starts; all stopped at the end of the context."""
-    async with empty_database() as database_url, AsyncExitStack() as stack:
-        yield Cluster(folder, database_url, upstreams, settings, stack)
+    """A database with empty tables, and the nodes that the test starts; all stopped at the end of the context."""
+    with migrated_postgres() as database_url:
+        async with AsyncExitStack() as stack:
+            yield Cluster(folder, database_url, upstreams, settings, stack)
 
 
 async def wait_for_node(node: Node, role: Role) -> None:

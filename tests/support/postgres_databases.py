@@ -151,7 +151,7 @@ class Template:
 
     name: str
     tables: str
-    """The names of its tables and sequences."""
+    """The names of its tables and sequences, with their comments: `ringback copy` leaves one."""
     emptying: str
     """Statements that make any copy equal to it again, in one transaction."""
 
@@ -163,7 +163,7 @@ class Template:
 
 
 _TABLES: Final = """
-    SELECT string_agg(relname, ' ' ORDER BY relname) AS names,
+    SELECT string_agg(concat_ws(' ', relname, obj_description(oid, 'pg_class')), ' ' ORDER BY relname) AS names,
            coalesce(sum(pg_relation_size(oid)) FILTER (WHERE relkind = 'r'), 0)::bigint AS bytes
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S')
 """

@@ -29,6 +29,7 @@ PROGRAMS: Final = "pginstall18"
 """The folder of PostgreSQL 18 within the package."""
 UNPRIVILEGED_USER: Final = "nobody"
 SUPERUSER: Final = "postgres"
+DATA, PASSWORD = "data", "password"
 
 FAST: Final[Mapping[str, str]] = {
     # Neither protects against the death of a process: what PostgreSQL has written, the operating system keeps.
@@ -83,10 +84,20 @@ class PostgresInstance:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
-    def create(self) -> None:
-        """Create the data folder, with a password for TCP connections and none for the Unix socket."""
+    def create(self, *, copied: Path | None = None) -> None:
+        """Create the data folder, with a password for TCP connections and none for the Unix socket.
+
+        `copied` is the folder of a server that was created and not started: its copy takes a tenth of the time.
+        """
+        password = self.folder / PASSWORD
+        if copied is not None:
+            _copy(copied / DATA, self._data)
+            _copy(copied / PASSWORD, password)
+            self._password = password.read_text(encoding="ascii")
+            if os.geteuid() == 0:
+                shutil.chown(self.folder, UNPRIVILEGED_USER)
+            return
         self._data.mkdir(mode=0o700)
-        password = self.folder / "password"
         password.write_text(self._password, encoding="ascii")
         if os.geteuid() == 0:
             for path in (self.folder, self._data, password):
@@ -97,6 +108,12 @@ class PostgresInstance:
             *("--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-instructions"),
             *("--locale", "C", "--set", "scram_iterations=16"),
         )
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy the data, before the first start, for servers that are created as copies."""
+        folder.mkdir()
+        for name in (DATA, PASSWORD):
+            _copy(self.folder / name, folder / name)
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections; raises `PostgresFailed`."""
@@ -174,7 +191,7 @@ class PostgresInstance:
 
     @property
     def _data(self) -> Path:
-        return self.folder / "data"
+        return self.folder / DATA
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         ends_at = time.monotonic() + START_SECONDS
@@ -199,6 +216,11 @@ class PostgresInstance:
 
     def _program(self, name: str) -> str:
         return str(find_programs(self.folder) / "bin" / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy with owners and modes, on which PostgreSQL insists."""
+    subprocess.run(["cp", "-a", source, target], check=True)
 
 
 def find_programs(folder: Path) -> Path:

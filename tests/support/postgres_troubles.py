@@ -72,9 +72,11 @@ async def full_disk(url: str, *, refusals: str = IN_STATEMENTS) -> AsyncGenerato
         await connection.execute(REFUSE_ROW)
         for (table,) in await connection.fetch(TABLES):
             await connection.execute(refusals.format(table))
-        yield
-        async with asyncio.timeout(WAIT_SECONDS):
-            await _stop_refusing(connection)
+        try:
+            yield
+        finally:  # later tests use the database
+            async with asyncio.timeout(WAIT_SECONDS):
+                await _stop_refusing(connection)
 
     yield Trouble(url, lasting)
     await connection.close()
@@ -110,9 +112,11 @@ async def no_connections(url: str) -> AsyncGenerator[Trouble]:
         yield
         await admin.execute(f"ALTER ROLE {user} CONNECTION LIMIT -1")
 
-    yield Trouble(_replace_server(parts, user, "limited", parts.port), lasting)
-    await admin.execute(f"DROP ROLE {user}")
-    await admin.close()
+    try:
+        yield Trouble(_replace_server(parts, user, "limited", parts.port), lasting)
+    finally:
+        await admin.execute(f"DROP ROLE {user}")
+        await admin.close()
 
 
 def _replace_server(parts: SplitResult, user: str | None, password: str | None, port: int | None) -> str:

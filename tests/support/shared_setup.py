@@ -1,7 +1,7 @@
 """The setup that hundreds of tests share, made once in a process: the tables of an empty database, and the routes of the API.
 
 Without this module, a test with one request takes 66 ms of CPU, a third of it for migrations and half for routes. test_migrator
-tests the migrations; services in their own processes do not use this module.
+tests the migrations; services in their own processes use this module only if they are forked (`forked_setup`).
 
 A new database file is a copy of one with all tables: that takes half a millisecond, and to copy the tables through a connection
 and its log three more.
@@ -50,7 +50,7 @@ def copy_and_migrate(connection: sqlite3.Connection, migrations: Sequence[Migrat
 
 
 @functools.cache
-def _read_template_file() -> bytes:
+def read_template_file() -> bytes:
     """A database file with all tables, as a service leaves it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "template.db"
@@ -67,7 +67,7 @@ def make_copying_create_file(create_file: Callable[[Path], None]) -> Callable[[P
         create_file(path)
         if path.stat().st_size == 0:
             try:
-                path.write_bytes(_read_template_file())
+                path.write_bytes(read_template_file())
             except OSError:
                 os.truncate(path, 0)
 

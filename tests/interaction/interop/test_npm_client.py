@@ -26,10 +26,16 @@ async def run_npm_client(url: str, mode: str, *more: str) -> Process:
 
 
 async def parse_output(process: Process, said: bytes = b"") -> dict[str, Any]:
+    (session,) = await parse_sessions(process, said)
+    return session
+
+
+async def parse_sessions(process: Process, said: bytes = b"") -> list[dict[str, Any]]:
+    """What the client saw in each of its sessions."""
     async with asyncio.timeout(WAIT_SECONDS):
         out, errors = await process.communicate(said)
     assert process.returncode == 0, errors.decode()
-    return dict(json.loads(out))
+    return [dict(json.loads(line)) for line in out.splitlines()]
 
 
 @pytest.mark.requirement("R28")

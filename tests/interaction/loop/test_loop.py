@@ -12,8 +12,8 @@ from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream
 
-AGENTS = 20
-REPEATS = 50
+AGENTS, AGENTS_DEEP = 8, 20
+REPEATS, REPEATS_DEEP = 20, 50
 
 
 @pytest.mark.requirement("R12")
@@ -45,13 +45,14 @@ async def test_the_whole_loop(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R21")
 @pytest.mark.requirement("R25")
-async def test_many_agents_at_once_each_get_callbacks_for_their_own_calls(tmp_path: Path) -> None:
+async def test_many_agents_at_once_each_get_callbacks_for_their_own_calls(tmp_path: Path, *, deep: bool) -> None:
+    count = AGENTS_DEEP if deep else AGENTS
     async with running_with_upstream(tmp_path, ControlledUpstream()) as (ringback, phone):
-        agents = [await ringback.create_agent_client(f"agent-{number}") for number in range(AGENTS)]
+        agents = [await ringback.create_agent_client(f"agent-{number}") for number in range(count)]
         calls = await asyncio.gather(
             *(start_upstream_call(agent, "echo", phone, correlation_id=f"work-{n}") for n, agent in enumerate(agents))
         )
-        callbacks = [await phone.wait_for_callback(f"work-{number}") for number in range(AGENTS)]
+        callbacks = [await phone.wait_for_callback(f"work-{number}") for number in range(count)]
 
         assert [callback.call_id for callback in callbacks] == [call.id for call in calls]
         tokens = [callback.resume_token or "" for callback in callbacks]
@@ -59,15 +60,16 @@ async def test_many_agents_at_once_each_get_callbacks_for_their_own_calls(tmp_pa
         assert [each.call.id for each in resumed] == [call.id for call in calls]
         with pytest.raises(NotFound):
             await agents[0].resume(tokens[1])
-    assert len(phone.callbacks) == AGENTS
+    assert len(phone.callbacks) == count
 
 
 @pytest.mark.requirement("R13")
-async def test_one_key_sent_many_times_at_once_runs_the_tool_once(tmp_path: Path) -> None:
+async def test_one_key_sent_many_times_at_once_runs_the_tool_once(tmp_path: Path, *, deep: bool) -> None:
+    count = REPEATS_DEEP if deep else REPEATS
     stage = ControlledUpstream()
     async with running_with_upstream(tmp_path, stage) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
-        repeats = (start_upstream_call(alice, "echo", phone, idempotency_key="once") for _ in range(REPEATS))
+        repeats = (start_upstream_call(alice, "echo", phone, idempotency_key="once") for _ in range(count))
         calls = await asyncio.gather(*repeats)
         await wait_until_ended(alice, calls[0])
 

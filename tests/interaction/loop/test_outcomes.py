@@ -1,6 +1,7 @@
 """However a call ends, its callback and its row say the same: a result, an error, an upstream that went, a time that is up."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from ringback.bootstrap import Environment
 from scripts.ports import free_port
 from tests.support.application import (
+    CallbackReceiver,
+    RunningApplication,
     running_application,
     running_with_upstream,
     serving_callbacks,
@@ -16,6 +19,15 @@ from tests.support.application import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
+
+
+@pytest.fixture(scope="module")
+async def service(
+    module_path_factory: pytest.TempPathFactory,
+) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
+    """For tests whose calls end by themselves."""
+    async with running_with_upstream(module_path_factory.mktemp("service"), ControlledUpstream()) as running:
+        yield running
 
 
 @pytest.mark.requirement("R33")
@@ -28,23 +40,25 @@ from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_
     ],
 )
 async def test_the_callback_and_the_call_say_how_the_tool_ended(
-    tmp_path: Path, tool: str, status: str, outcome: str
+    service: tuple[RunningApplication, CallbackReceiver], tool: str, status: str, outcome: str
 ) -> None:
-    async with running_with_upstream(tmp_path, ControlledUpstream()) as (ringback, phone):
-        alice = await ringback.create_agent_client("alice")
-        call = await start_upstream_call(alice, tool, phone)
-        callback = await phone.wait_for_callback(tool)
+    ringback, phone = service
+    alice = await ringback.create_agent_client("alice")
+    call = await start_upstream_call(alice, tool, phone, correlation_id=f"ends as {outcome}")
+    callback = await phone.wait_for_callback(f"ends as {outcome}")
 
-        assert (callback.status, callback.outcome) == (status, outcome)
-        final = await alice.call(call.id)
-        assert (final.status, final.outcome) == (status, outcome)
+    assert (callback.call_id, callback.status, callback.outcome) == (call.id, status, outcome)
+    final = await alice.call(call.id)
+    assert (final.status, final.outcome) == (status, outcome)
 
 
 @pytest.mark.requirement("R33")
-async def test_an_upstreams_own_error_is_kept_as_it_came(tmp_path: Path) -> None:
-    async with running_with_upstream(tmp_path, ControlledUpstream()) as (ringback, phone):
-        alice = await ringback.create_agent_client("alice")
-        final = await wait_until_ended(alice, await start_upstream_call(alice, "refuse", phone))
+async def test_an_upstreams_own_error_is_kept_as_it_came(
+    service: tuple[RunningApplication, CallbackReceiver],
+) -> None:
+    ringback, phone = service
+    alice = await ringback.create_agent_client("alice")
+    final = await wait_until_ended(alice, await start_upstream_call(alice, "refuse", phone))
 
     assert final.error is not None
     assert (final.error.code, final.error.message) == ("upstream_error", "not today")

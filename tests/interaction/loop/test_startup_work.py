@@ -16,6 +16,8 @@ from ringback.storage.sqlite import database
 from tests.support.clock import WallClockSteps
 from tests.support.stores import open_test_store
 
+MANY_ROWS, MANY_ROWS_DEEP = 10_000, 100_000
+"""A start that visits nine thousand rows more takes hundreds of counts more, and ten are allowed."""
 STEPS = 100
 """SQLite's virtual machine steps between two counts."""
 LEASED_CALLS = """
@@ -81,15 +83,15 @@ async def count_startup_steps(folder: Path, rows: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.sqlite_only("counts the steps of SQLite's virtual machine")
-async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a_thousand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_start_takes_no_more_work_for_many_rows_than_for_a_thousand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, deep: bool
 ) -> None:
     folders = [tmp_path / "few", tmp_path / "many"]
     for folder in folders:
         folder.mkdir()
 
     few = await count_startup_steps(folders[0], 1_000, monkeypatch)
-    many = await count_startup_steps(folders[1], 100_000, monkeypatch)
+    many = await count_startup_steps(folders[1], MANY_ROWS_DEEP if deep else MANY_ROWS, monkeypatch)
 
     assert many <= few + 10
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.application import CallbackReceiver, serving_callbacks
 from tests.support.clock import FakeClock
+from tests.support.databases import migrated_postgres
 from tests.support.engine import Engine
 from tests.support.keyed_nodes import node_with
 from tests.support.nodes import Cluster, running_cluster
-from tests.support.postgres_databases import empty_database
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 NEVER = 3600.0
@@ -50,9 +50,9 @@ def fake_clock() -> FakeClock:
 @pytest.fixture
 async def nodes(fake_clock: FakeClock) -> AsyncGenerator[tuple[Engine, Engine]]:
     """One node without the new key, and one that already seals with it."""
-    async with (
-        empty_database() as url,
-        node_with(url, fake_clock, "old") as without,
-        node_with(url, fake_clock, "new", "old") as having,
-    ):
-        yield without, having
+    with migrated_postgres() as url:
+        async with (
+            node_with(url, fake_clock, "old") as without,
+            node_with(url, fake_clock, "new", "old") as having,
+        ):
+            yield without, having

@@ -16,7 +16,7 @@ from ringback.bootstrap import workers
 from ringback.client import CallOptions, RingbackClient
 from ringback.runner.leasing import RunnerConfig
 from ringback.upstreams.config import Isolation
-from tests.interaction.interop.test_npm_client import parse_output, run_npm_client
+from tests.interaction.interop.test_npm_client import parse_sessions, run_npm_client
 from tests.interaction.interop.test_python_sdk import MODES, get_pending, observe, open_client
 from tests.interaction.nodes.conftest import NEVER, Site
 from tests.support.alternating_proxy import AlternatingProxy
@@ -79,9 +79,7 @@ async def test_the_python_sdk_gets_the_same_through_alternating_nodes_in_both_er
 async def test_the_javascript_sdk_gets_the_same_through_alternating_nodes_in_both_eras(tmp_path: Path) -> None:
     async with open_street(tmp_path) as street:
         for mode in ("legacy", "2026-07-28"):
-            direct, through = await asyncio.gather(
-                *[parse_output(await run_npm_client(url, mode)) for url in (street.direct_url, street.url)]
-            )
+            direct, through = await parse_sessions(await run_npm_client(f"{street.direct_url},{street.url}", mode))
             assert through == direct
             assert direct["ask"]["content"][0]["text"] == "painted blue"
     used = Counter(server for server, _ in street.proxy.requests)

@@ -21,12 +21,12 @@ from tests.interaction.nodes.conftest import Site
 from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
+from tests.support.databases import migrated_postgres
 from tests.support.engine import Engine, ScriptedUpstreams, wait_until
 from tests.support.keyed_nodes import KEYS, node_with
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import legacy_session
 from tests.support.nodes import SECRET_KEYS, Node
-from tests.support.postgres_databases import empty_database
 from tests.support.signed_posts import SECRET
 
 pytestmark = pytest.mark.requirement("R34")
@@ -74,21 +74,21 @@ async def test_a_call_that_a_node_cannot_read_is_run_by_the_node_that_has_the_ke
     sent = {"handle": asked, "dispatched_at": now, "runs": 1} if is_answered else {}
     call = make_call(deadline_at=now + timedelta(days=1), **sent)
     unread, read = ScriptedUpstreams(), ScriptedUpstreams()
-    async with (
-        empty_database() as url,
-        node_with(url, SystemClock(), "old", seals_content=True) as without,
-        node_with(url, SystemClock(), "new", "old", seals_content=True) as having,
-    ):
-        await having.store.write(lambda tx: tx.calls.insert(call))
-        with caplog.at_level(logging.INFO):
-            async with without.running_runner(unread):
+    with migrated_postgres() as url:
+        async with (
+            node_with(url, SystemClock(), "old", seals_content=True) as without,
+            node_with(url, SystemClock(), "new", "old", seals_content=True) as having,
+        ):
+            await having.store.write(lambda tx: tx.calls.insert(call))
+            with caplog.at_level(logging.INFO):
+                async with without.running_runner(unread):
 
-                async def is_handed_back() -> bool:
-                    return "call.handed_back" in caplog.messages
+                    async def is_handed_back() -> bool:
+                        return "call.handed_back" in caplog.messages
 
-                await wait_until(is_handed_back)
-                async with having.running_runner(read):
-                    (ended,) = await having.wait_until_final(call)
+                    await wait_until(is_handed_back)
+                    async with having.running_runner(read):
+                        (ended,) = await having.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.RESULT
     assert ([each.id for each in unread.called], [each.id for each in read.called]) == ([], [call.id])

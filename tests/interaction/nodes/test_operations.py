@@ -18,6 +18,7 @@ from ringback.storage.open import inspect_server
 from ringback.storage.postgres.store import LIMITS
 from tests.interaction.nodes.conftest import Site
 from tests.support.nodes import SECRET_KEYS
+from tests.support.postgres_databases import empty_database
 
 pytestmark = pytest.mark.requirement("R34")
 
@@ -25,8 +26,14 @@ pytestmark = pytest.mark.requirement("R34")
 async def run_command(
     site: Site, monkeypatch: pytest.MonkeyPatch, *arguments: str, secret_keys: str = SECRET_KEYS
 ) -> str:
+    return await run_command_on(site.cluster.database_url, monkeypatch, *arguments, secret_keys=secret_keys)
+
+
+async def run_command_on(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, *arguments: str, secret_keys: str = SECRET_KEYS
+) -> str:
     """The output of a command with the service's settings, in a thread, because it runs an event loop of its own."""
-    monkeypatch.setenv("RINGBACK_DATABASE_URL", site.cluster.database_url)
+    monkeypatch.setenv("RINGBACK_DATABASE_URL", database_url)
     monkeypatch.setenv("RINGBACK_SECRET_KEYS", secret_keys)
     result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
     return result.output
@@ -61,14 +68,16 @@ async def test_the_doctor_describes_the_server_and_shows_no_password(
     assert findings["sealed data"]["ok"]
 
 
-async def test_the_doctor_leaves_an_empty_database_empty(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_doctor_leaves_an_empty_database_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """It made the tables, and `ringback restore` refuses a database that has some."""
-    output = await run_command(site, monkeypatch, "doctor", "--json")
+    async with empty_database() as url:
+        output = await run_command_on(url, monkeypatch, "doctor", "--json")
+        applied = (await inspect_server(url)).schema_applied
 
     findings = {finding["about"]: finding for finding in json.loads(output)}
     assert findings["database"]["ok"]
     assert findings["database schema"]["detail"].startswith("version 0 of ")
-    assert (await inspect_server(site.cluster.database_url)).schema_applied == 0
+    assert applied == 0
 
 
 async def test_a_node_with_another_key_of_the_same_id_does_not_start_and_the_doctor_says_so(

@@ -5,6 +5,6 @@ from typing import Any
 StatementParameters = dict[str, dict[str, list[dict[str, Any]]]]
 """By noun and statement: the parameter sets with which it runs."""
 
-FEW_ROWS, MANY_ROWS, MANY_ROWS_DEEP = 1_000, 20_000, 100_000
+FEW_ROWS, MANY_ROWS, MANY_ROWS_DEEP = 1_000, 10_000, 100_000
 """The numbers of rows of the two compared stores. A statement that visits every row takes thousands of steps more with many,
 and some hundreds are allowed. A hundred thousand rows take 10 s of CPU to fill, so they belong to `scripts/test --deep`."""

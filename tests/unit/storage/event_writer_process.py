@@ -1,11 +1,7 @@
-"""A process that appends events from several tasks at once and prints each place once it is acknowledged. It never ends.
-
-python -m tests.unit.storage.event_writer_process DATABASE
-"""
+"""A process that appends events from several tasks at once and sends each place once it is acknowledged. It never ends."""
 
 import asyncio
-import os
-import sys
+from multiprocessing.connection import Connection
 
 from ringback.domain.ports import Transaction
 from ringback.storage.open import open_store
@@ -23,15 +19,15 @@ async def append(tx: Transaction) -> int:
     return seq
 
 
-async def main(path: str) -> None:
+def write_for_ever(path: str, acknowledged: Connection) -> None:
+    asyncio.run(_write_for_ever(path, acknowledged))
+
+
+async def _write_for_ever(path: str, acknowledged: Connection) -> None:
     async with open_store(path, clock=FakeClock(), sealer=make_sealer(), exclusive=True) as store:
 
-        async def write_for_ever() -> None:
+        async def write() -> None:
             while True:
-                seq = await store.write(append)
-                os.write(sys.stdout.fileno(), b"%d\n" % seq)
+                acknowledged.send(await store.write(append))
 
-        await asyncio.gather(*(write_for_ever() for _ in range(TASKS)))
-
-
-asyncio.run(main(sys.argv[1]))
+        await asyncio.gather(*(write() for _ in range(TASKS)))

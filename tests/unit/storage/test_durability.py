@@ -1,8 +1,7 @@
 """`kill -9` of a process that writes: every acknowledged write is in the database."""
 
-import select
-import subprocess
-import sys
+import multiprocessing
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,11 @@ from ringback.domain.ports import Transaction
 from ringback.storage.open import open_store
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
+from tests.support.limits import WAIT_SECONDS
+from tests.support.processes import FORK_SERVER
 from tests.support.stores import make_sealer
+from tests.unit.storage.event_writer_process import write_for_ever
 
-ROOT = Path(__file__).parents[3]
 ACKNOWLEDGED_MIN = 100
 
 
@@ -41,14 +42,19 @@ async def kill_and_compare(path: Path) -> None:
 
 
 def write_until_killed(path: Path) -> list[int]:
-    """Every place in the log that the writer printed as acknowledged before it was killed."""
-    command = [sys.executable, "-m", "tests.unit.storage.event_writer_process", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:
-        assert writer.stdout is not None
-        lines: list[bytes] = []
-        while len(lines) < ACKNOWLEDGED_MIN:
-            assert select.select([writer.stdout], [], [], 30)[0], "the writer says nothing"
-            lines.append(writer.stdout.readline())
-        writer.kill()
-        lines += writer.stdout.read().splitlines(keepends=True)
-    return [int(line) for line in lines if line.endswith(b"\n")]
+    """Every place in the log that the writer sent as acknowledged before it was killed."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    process = FORK_SERVER.Process(target=write_for_ever, args=(str(path), writer))
+    process.start()
+    writer.close()
+    with reader:
+        acknowledged: list[int] = []
+        while len(acknowledged) < ACKNOWLEDGED_MIN:
+            assert reader.poll(WAIT_SECONDS), "the writer says nothing"
+            acknowledged.append(reader.recv())
+        process.kill()
+        with suppress(EOFError, OSError):  # OSError in the middle of a message
+            while True:
+                acknowledged.append(reader.recv())
+    process.join(WAIT_SECONDS)
+    return acknowledged

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import os
+import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -22,12 +21,7 @@ from tests.support.builders import make_api_key, make_call
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
 from tests.support.stores import make_sealer
-
-ROOT = Path(__file__).parents[3]
-
-
-async def reserve(tx: Transaction) -> int:
-    return await tx.events.reserve_seqs(ALICE, 1)
+from tests.unit.storage.ending_processes import close_after_a_restore, die_after_writing, reserve, run_in_process
 
 
 async def head(store: SqliteStore) -> int:
@@ -120,28 +114,9 @@ async def test_closing_saves_the_content_of_a_log_whose_name_was_removed(
         await again.close()
 
 
-CLOSES_AFTER_A_RESTORE = """
-import asyncio, sys
-from pathlib import Path
-from ringback.domain.clock import SystemClock
-from ringback.storage.sqlite.store import SqliteStore
-from tests.support.stores import make_sealer
-
-async def main(path):
-    store = SqliteStore(path, clock=SystemClock(), sealer=make_sealer())
-    await store.open(exclusive=True)
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink()
-        path.with_name(path.name + suffix).write_text("restored")
-    await store.close()
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
 def test_a_restored_database_loses_no_file_when_the_old_process_ends(path: Path) -> None:
     """The last connection that closes removes -wal and -shm by their names, but not when the database was moved."""
-    subprocess.run([sys.executable, "-c", CLOSES_AFTER_A_RESTORE, str(path)], check=True, cwd=ROOT, timeout=60)
+    assert run_in_process(close_after_a_restore, path) == 0
 
     assert {suffix: database_file(path, suffix).read_text() for suffix in ("", "-wal", "-shm")} == dict.fromkeys(
         ("", "-wal", "-shm"), "restored"
@@ -245,26 +220,9 @@ async def open_again(path: Path, clock: FakeClock) -> SqliteStore:
     return store
 
 
-def killed_after_writing(path: Path) -> None:
-    """A process that dies with its last commits in the write-ahead log alone."""
-    program = (
-        "import asyncio, os, sys; from pathlib import Path\n"
-        "from ringback.domain.clock import SystemClock; from ringback.storage.sqlite.store import SqliteStore\n"
-        "from tests.support.stores import make_sealer; from tests.unit.storage.test_integrity import reserve\n"
-        "async def main():\n"
-        "    store = SqliteStore(Path(sys.argv[1]), clock=SystemClock(), sealer=make_sealer())\n"
-        "    await store.open(exclusive=True)\n"
-        "    for _ in range(7): await store.write(reserve)\n"
-        "    os.kill(os.getpid(), 9)\n"
-        "asyncio.run(main())"
-    )
-    ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False, cwd=ROOT, timeout=60)
-    assert ended.returncode == -9
-
-
 async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Path, clock: FakeClock) -> None:
     await (await open_again(path, clock)).close()
-    killed_after_writing(path)
+    assert run_in_process(die_after_writing, path) == -signal.SIGKILL
     remove(database_file(path, "-wal"))
 
     for _ in range(2):
@@ -274,7 +232,7 @@ async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Pa
 
 
 async def test_a_crash_alone_loses_no_commit_and_logs_no_warning(path: Path, clock: FakeClock) -> None:
-    killed_after_writing(path)
+    assert run_in_process(die_after_writing, path) == -signal.SIGKILL
     looking = SqliteStore(path, clock=clock, sealer=make_sealer())
     await looking.open(exclusive=False)
     await looking.write(lambda tx: tx.api_keys.insert(make_api_key()))  # beside it, and not counted

@@ -25,7 +25,7 @@ from tests.support.shared_setup import create_tables
 from tests.support.stores import make_sealer
 from tests.support.vm_steps import counting_vm_steps
 
-FEW, MANY, MANY_DEEP = 100, 5_000, 100_000
+FEW, MANY, MANY_DEEP = 100, 1_000, 100_000
 ADDITIONAL_STEPS_MAX: Final = 200
 """Between the two: a deeper tree costs a comparison more at each level."""
 EVENT: Final = make_event(call_id=CallId("call_heard"), data={"outcome": "result"})

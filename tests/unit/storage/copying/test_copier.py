@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -22,14 +22,16 @@ from ringback.storage.schema import read_schema_state
 from ringback.storage.sqlite.store import lock_for_database
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
+from tests.support.databases import migrated_postgres
 from tests.support.filled_database import fill_database
 from tests.support.filled_postgres import Connection
 from tests.support.postgres_databases import empty_database
 from tests.support.stores import make_sealer
 
-ROWS = 300
-BATCH_ROWS = 40
-"""So that each large table has several batches."""
+ROWS = 120
+FEW_ROWS = 10
+BATCH_ROWS = 25
+"""So that each large table of `ROWS` has several batches, and a table with a fifth of the rows has two."""
 VALUES: Final = {"TEXT": "[]", "INTEGER": 1, "REAL": 0.5, "BLOB": b"\x00\xff"}
 """A value of each type of a column."""
 
@@ -47,11 +49,20 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_source, "BATCH_ROWS_MAX", BATCH_ROWS)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A database with rows in every table, and with a value in every column."""
-    path = tmp_path / "ringback.db"
-    with closing(fill_database(path, rows=ROWS)) as connection, connection:
+    return fill(tmp_path_factory.mktemp("filled") / "ringback.db", rows=ROWS)
+
+
+@pytest.fixture(scope="module")
+def filled_sparsely(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The same with a few rows, which are copied in a third of the time."""
+    return fill(tmp_path_factory.mktemp("sparse") / "ringback.db", rows=FEW_ROWS)
+
+
+def fill(path: Path, *, rows: int) -> bytes:
+    with closing(fill_database(path, rows=rows)) as connection, connection:
         connection.execute("INSERT INTO catalog VALUES ('git', 'tools', '[]', 1)")
         connection.execute("INSERT INTO joined_names VALUES ('tools', 'a', 'git', 'b')")
         connection.execute("INSERT INTO scheduling_time VALUES (1, 1)")
@@ -64,7 +75,7 @@ def path(tmp_path: Path) -> Path:
         connection.execute("INSERT INTO event_followings VALUES ('git/pushed', 't', '7', 1)")
         connection.execute("INSERT INTO upstream_controls VALUES ('busy', 'paused', 1)")
         fill_empty_columns(connection)
-    return path
+    return path.read_bytes()
 
 
 def fill_empty_columns(connection: sqlite3.Connection) -> None:
@@ -78,14 +89,37 @@ def fill_empty_columns(connection: sqlite3.Connection) -> None:
 
 
 @pytest.fixture
+def path(tmp_path: Path, filled: bytes) -> Path:
+    """A file of the test's own with this database."""
+    path = tmp_path / "ringback.db"
+    path.write_bytes(filled)
+    return path
+
+
+@pytest.fixture
+def sparse_path(tmp_path: Path, filled_sparsely: bytes) -> Path:
+    path = tmp_path / "sparse.db"
+    path.write_bytes(filled_sparsely)
+    return path
+
+
+@pytest.fixture
 def sqlite(path: Path) -> Generator[sqlite3.Connection]:
+    with open_beside(path) as connection:
+        yield connection
+
+
+@contextmanager
+def open_beside(path: Path) -> Generator[sqlite3.Connection]:
+    """A connection that commits each statement."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield connection
 
 
 @pytest.fixture
-async def url() -> AsyncGenerator[str]:
-    async with empty_database() as url:
+def url() -> Generator[str]:
+    """The URL of a database with empty tables, as `ringback migrate` leaves it."""
+    with migrated_postgres() as url:
         yield url
 
 
@@ -129,13 +163,14 @@ def test_every_table_of_sqlite_is_copied_or_has_a_reason_not_to_be(sqlite: sqlit
     assert set(KEYS) > LARGE
 
 
-async def test_a_copy_has_every_row_with_the_same_values(
-    path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection
-) -> None:
-    result = await copy(path, url)
+async def test_a_copy_has_every_row_with_the_same_values(path: Path, sqlite: sqlite3.Connection) -> None:
+    async with empty_database() as url:  # without tables, which the copy makes
+        result = await copy(path, url)
 
-    assert result.is_finished
-    await require_equal_rows(sqlite, postgres)
+        assert result.is_finished
+        postgres = await asyncpg.connect(url)
+        await require_equal_rows(sqlite, postgres)
+        await postgres.close()
     assert {each.table: (each.compared, each.written, each.removed) for each in result.tables} == {
         table: (rows, rows, 0)
         for table in KEYS
@@ -162,11 +197,12 @@ async def test_what_triggers_count_and_match_is_the_same_after_a_copy(
 
 @pytest.mark.parametrize(("ahead", "continued"), [(HOUR, HOUR), (-HOUR, timedelta()), (9 * DAY, timedelta())])
 async def test_the_first_node_continues_from_the_last_time_of_the_file_as_a_service_on_the_file_does(
-    path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection, ahead: timedelta, continued: timedelta
+    sparse_path: Path, url: str, postgres: Connection, ahead: timedelta, continued: timedelta
 ) -> None:
     began = await postgres.fetchval("SELECT clock_timestamp()")
-    sqlite.execute("UPDATE scheduling_time SET instant = ?", (epoch_milliseconds(began + ahead),))
-    await copy(path, url)
+    with open_beside(sparse_path) as sqlite:
+        sqlite.execute("UPDATE scheduling_time SET instant = ?", (epoch_milliseconds(began + ahead),))
+    await copy(sparse_path, url)
 
     clock = SystemClock()
     store = PostgresStore(url, clock=clock, sealer=make_sealer())
@@ -177,7 +213,7 @@ async def test_the_first_node_continues_from_the_last_time_of_the_file_as_a_serv
     await store.close()
 
 
-@pytest.mark.parametrize("table", ["calls", "deliveries", "webhooks", "mcp_sessions"])
+@pytest.mark.parametrize("table", ["calls", "mcp_sessions"])
 async def test_a_copy_that_was_interrupted_is_refused_by_stores_and_continues_where_it_ended(
     path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection, table: str
 ) -> None:
@@ -208,10 +244,10 @@ async def test_while_a_service_runs_the_large_tables_are_copied_and_later_only_w
     service.acquire()
     early = await copy(path, url)
     sqlite.execute(
-        "UPDATE calls SET status = 'cancelled', progress = '{}' WHERE id IN ('call_000000001', 'call_000000299')"
+        "UPDATE calls SET status = 'cancelled', progress = '{}' WHERE id IN ('call_000000001', 'call_000000119')"
     )
     sqlite.execute("DELETE FROM deliveries WHERE id IN ('dlv_000000000', 'dlv_000000004')")
-    sqlite.execute("DELETE FROM events WHERE seq > 295")
+    sqlite.execute("DELETE FROM events WHERE seq > 115")
     sqlite.execute("INSERT INTO results (call_id, body) VALUES ('call_000000001', x'00ff')")
     service.release()
 
@@ -271,11 +307,11 @@ async def test_a_database_that_is_not_empty_is_refused_and_stays_as_it_is(path: 
     await store.close()
 
 
-async def test_a_finished_copy_is_not_copied_to_again(path: Path, url: str) -> None:
-    await copy(path, url)
+async def test_a_finished_copy_is_not_copied_to_again(sparse_path: Path, url: str) -> None:
+    await copy(sparse_path, url)
 
     with pytest.raises(StoreUnavailable, match="is already finished"):
-        await copy(path, url)
+        await copy(sparse_path, url)
 
 
 async def test_an_unfinished_copy_of_another_database_is_refused(path: Path, url: str, tmp_path: Path) -> None:
@@ -298,13 +334,14 @@ async def test_a_second_copy_at_the_same_time_is_refused(path: Path, url: str, p
 
 
 async def test_u_0000_becomes_the_replacement_character_and_is_counted(
-    path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection
+    sparse_path: Path, url: str, postgres: Connection
 ) -> None:
-    sqlite.execute("UPDATE calls SET tool = 'a' || char(0) || 'b' WHERE id = 'call_000000007'")
     handle = '["task",{"task_id":"\\u0000"}]'
-    sqlite.execute("UPDATE calls SET handle = ? WHERE id = 'call_000000008'", [handle])
+    with open_beside(sparse_path) as sqlite:
+        sqlite.execute("UPDATE calls SET tool = 'a' || char(0) || 'b' WHERE id = 'call_000000007'")
+        sqlite.execute("UPDATE calls SET handle = ? WHERE id = 'call_000000008'", [handle])
 
-    result = await copy(path, url)
+    result = await copy(sparse_path, url)
 
     assert result.replaced_characters == 1
     assert (

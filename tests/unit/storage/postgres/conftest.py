@@ -7,7 +7,7 @@ import pytest
 
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.clock import FakeClock
-from tests.support.databases import database_pool
+from tests.support.databases import migrated_postgres
 from tests.support.stores import make_sealer
 
 
@@ -19,10 +19,8 @@ def clock() -> FakeClock:
 @pytest.fixture
 async def url() -> AsyncGenerator[str]:
     """The URL of a database with empty tables."""
-    pool = database_pool()
-    name = pool.take()
-    yield pool.address.url(name)
-    pool.give_back(name)
+    with migrated_postgres() as url:
+        yield url
 
 
 @pytest.fixture
