@@ -386,18 +386,50 @@ def test_a_wait_for_calls_that_match_ends_at_its_time(run: Run, service: respx.M
     assert "1 of 2 calls continue." in ran.stderr
 
 
-def test_a_wait_for_calls_that_match_outlives_an_outage(
+def test_a_wait_outlives_an_outage_with_the_calls_that_matched_before(
     run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Else it would wait for calls that started during it, and with a busy session for ever."""
     monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
-    page = httpx.Response(200, json={"calls": [WORKING], "next_cursor": None})
-    service.get("/v1/calls").side_effect = [page, AWAY, page]
-    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED], "done": True})
+    listing = respond_with_pages(service, [WORKING])
+    service.post("/v1/calls/wait").side_effect = [
+        AWAY,
+        httpx.Response(200, json={"calls": [FINISHED], "done": True}),
+    ]
 
     ran = run("wait", "--session", "s1")
 
     assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\n")
     assert ran.stderr.count("The next attempt follows.") == 1
+    assert len(list_requests(listing)) == 1
+
+
+def test_a_wait_for_calls_that_match_keeps_what_it_read_when_the_service_stays_away(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, {**WORKING, "id": "call_2"}], "next_cursor": None})
+    service.post("/v1/calls/wait").mock(AWAY)
+
+    ran = run("wait", "--session", "s1", "--wait-seconds", "0.5")
+
+    assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
+
+
+def test_a_matching_call_that_is_erased_during_the_wait_is_named_and_has_no_result(
+    run: Run, service: respx.MockRouter
+) -> None:
+    respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
+    erased = {"detail": "call_ids[1]: The call was erased on request.", "index": 1, "call_id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(410, json=erased, headers=PROBLEM_JSON),
+        httpx.Response(200, json={"calls": [FINISHED], "done": True}),
+    ]
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (1, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.splitlines()[-1] == "call_2 was erased during the wait."
 
 
 def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:
