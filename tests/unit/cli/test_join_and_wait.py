@@ -242,6 +242,18 @@ def test_the_command_that_answers_a_question_names_the_values_that_its_form_requ
     assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 {draft}")
 
 
+def test_a_question_for_which_its_user_opens_a_page_is_shown_with_its_url() -> None:
+    params = {"mode": "url", "message": "Confirm the payment", "url": "https://pay.example/7", "elicitationId": "p7"}
+    request = {"method": "elicitation/create", "params": params}
+    asking = Call.model_validate({**examples.INPUT_REQUIRED_CALL, "id": "call_7", "input_requests": {"r1.1": request}})
+
+    assert describe_input_request(asking, "r1.1").splitlines() == [
+        "The tool asks: Confirm the payment",
+        "Open in a browser: https://pay.example/7",
+        "Then: ringback calls answer call_7 --key r1.1 --accept '{}'",
+    ]
+
+
 def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:
     request = {
         "method": "elicitation/create",
