@@ -444,6 +444,18 @@ def test_a_matching_call_that_is_erased_during_the_wait_is_named_and_has_no_resu
     assert ran.stderr.splitlines()[-1] == "call_2 was erased during the wait."
 
 
+def test_more_calls_than_a_wait_can_keep_are_refused_with_the_option_that_narrows_it(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.matching_calls.MATCHING_CALLS_MAX", 1)
+    respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr == "Error: More than 1 calls match. Narrow the filters, with --since for example.\n"
+
+
 def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:
     """A mistyped id must not look like success."""
     service.get("/v1/calls").respond(json={"calls": [], "next_cursor": None})
