@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ringback.client.arguments import list_texts, quote_path_segment
-from ringback.client.matching_calls import find_matching_calls
+from ringback.client.awaited_calls import find_matching_calls
 from ringback.client.models import Call, CallPage, Joined
 from ringback.client.problems import InvalidArgument
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none

@@ -310,6 +310,37 @@ def test_a_wait_outlives_an_outage(run: Run, service: respx.MockRouter, monkeypa
     assert ran.stderr.count("The next attempt follows.") == 3
 
 
+def test_a_wait_for_calls_says_how_many_request_input(run: Run, service: respx.MockRouter) -> None:
+    """Else a script waits for a person who knows of no question."""
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(200, json={"calls": [FINISHED, asking], "done": False}),
+        httpx.Response(200, json={"calls": [{**FINISHED, "id": "call_2"}], "done": True}),
+    ]
+
+    ran = run("wait", CALL_ID, "call_2")
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\ncall_2 completed (result)\n")
+    assert ran.stderr.splitlines() == [
+        "1 of 2 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "2 of 2 calls have ended.",
+    ]
+
+
+def test_a_call_that_is_erased_during_the_wait_does_not_hide_the_others(run: Run, service: respx.MockRouter) -> None:
+    working = {**WORKING, "id": "call_2"}
+    erased = {"detail": "call_ids[0]: The call was erased on request.", "index": 0, "call_id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(200, json={"calls": [FINISHED, working], "done": False}),
+        httpx.Response(410, json=erased, headers=PROBLEM_JSON),
+    ]
+
+    ran = run("wait", CALL_ID, "call_2")
+
+    assert (ran.exit_code, ran.stdout) == (1, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.splitlines()[-1] == "call_2 was erased during the wait."
+
+
 def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.MockRouter) -> None:
     working = {**WORKING, "id": "call_2"}
     service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, working], "done": True})
@@ -447,7 +478,7 @@ def test_a_matching_call_that_is_erased_during_the_wait_is_named_and_has_no_resu
 def test_more_calls_than_a_wait_can_keep_are_refused_with_the_option_that_narrows_it(
     run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.client.matching_calls.MATCHING_CALLS_MAX", 1)
+    monkeypatch.setattr("ringback.client.awaited_calls.MATCHING_CALLS_MAX", 1)
     respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
 
     ran = run("wait", "--session", "s1")

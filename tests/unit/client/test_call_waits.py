@@ -9,8 +9,8 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import Call, InvalidArgument, NotFound, RingbackClient, matching_calls
-from ringback.client.matching_calls import ROUND_SECONDS
+from ringback.client import Call, InvalidArgument, NotFound, RingbackClient, awaited_calls
+from ringback.client.awaited_calls import ROUND_SECONDS
 from ringback.schemas import examples
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
@@ -116,7 +116,7 @@ async def test_a_wait_for_every_call_there_is_needs_a_filter(client: RingbackCli
 async def test_more_calls_than_a_wait_can_keep_are_refused(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching_calls, "MATCHING_CALLS_MAX", 150)
+    monkeypatch.setattr(awaited_calls, "MATCHING_CALLS_MAX", 150)
     matching = MatchingCalls(service, clock, ended=250, open_calls=0)
     service.pop("wait")
 

@@ -34,16 +34,14 @@ from ringback.cli.output import (
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
-
-SendWait = Callable[[float | None], Awaitable[Sequence["Call"]]]
-"""Waits as long as it is given, or without an end, and returns the calls."""
+    from ringback.client.awaited_calls import AwaitedCalls
 
 
 class _Waited(NamedTuple):
     calls: Sequence[Call]
     """As they were last read."""
     erased_ids: Sequence[str] = ()
-    """Calls that matched, and were erased during the wait."""
+    """Calls that were erased during the wait."""
 
 
 @client_command(exit_code=exit_code_of_wait)
@@ -66,10 +64,10 @@ def wait(
     """Wait until calls have ended. Exits with 1 if one of the ended calls has no result.
 
     Without ids, these are all calls that match now, at most 10,000. Those that had ended before are printed, too, and count
-    for the exit code. Calls that start during the wait are not waited for. Calls that are erased during it are named, and the
-    exit code is 1.
+    for the exit code. Calls that start during the wait are not waited for.
 
-    A restart of the service, or of its database, does not end the wait.
+    Calls that are erased during the wait are named, and the exit code is 1. A restart of the service, or of its database, does
+    not end the wait.
     """
     filters = {
         "client_session_id": session,
@@ -82,10 +80,10 @@ def wait(
     _check_selection(call_ids or [], filters, wait_for_any=wait_for_any)
 
     async def run(client: RingbackClient) -> _Waited:
-        if filters:
-            return await _wait_for_matching(client, filters, wait_seconds=wait_seconds)
-        send_wait = _make_wait(client, call_ids or [], wait_for_any=wait_for_any)
-        return _Waited(await _wait_for_calls(send_wait, wait_for_any=wait_for_any, wait_seconds=wait_seconds))
+        if wait_for_any:
+            return _Waited(await _wait_for_any(client, call_ids or [], wait_seconds=wait_seconds))
+        search = partial(_find_calls, client, call_ids or [], filters)
+        return await _wait_for_all(search, wait_seconds=wait_seconds)
 
     waited = options.run(run)
     if not waited.calls and not waited.erased_ids:
@@ -109,39 +107,40 @@ def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wai
         raise typer.BadParameter("--any takes CALL_IDs: of the calls that match, some may have ended already")
 
 
-def _make_wait(client: RingbackClient, call_ids: Sequence[str], *, wait_for_any: bool) -> SendWait:
-    wait_for = client.wait_any if wait_for_any else client.wait_all
-    return lambda seconds: wait_for(call_ids, timeout_seconds=seconds)
+async def _find_calls(client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any]) -> AwaitedCalls:
+    from ringback.client.awaited_calls import AwaitedCalls, find_matching_calls  # noqa: PLC0415 - help needs no client
+
+    if filters:
+        return await find_matching_calls(client, filters)
+    return AwaitedCalls(client, await client.wait_all(call_ids, timeout_seconds=0.0))
 
 
-async def _wait_for_matching(
-    client: RingbackClient, filters: Mapping[str, Any], *, wait_seconds: float | None
-) -> _Waited:
+async def _wait_for_all(search: Callable[[], Awaitable[AwaitedCalls]], *, wait_seconds: float | None) -> _Waited:
     """A restart of the service during the wait changes nothing about which calls are waited for."""
-    from ringback.client.matching_calls import find_matching_calls  # noqa: PLC0415 - a wait for ids needs no search
-
     ends_at, now = end_of_wait(wait_seconds), asyncio.get_running_loop().time
-    search = partial(find_matching_calls, client, filters)
-    matching = await repeat_request(search, ends_at=ends_at, has_responded=False)
+    awaited = await repeat_request(search, ends_at=ends_at, has_responded=False)
     progress = _ProgressLines()
-    progress.show(matching.calls)
+    progress.show(awaited.calls)
     with suppress(StillAway):
-        while not matching.all_ended and now() < ends_at:
-            await repeat_request(lambda: matching.wait_round(ends_at - now()), ends_at=ends_at)
-            progress.show(matching.calls)
-    return _Waited(matching.calls, matching.erased_ids)
+        while not awaited.all_ended and now() < ends_at:
+            await repeat_request(lambda: awaited.wait_round(ends_at - now()), ends_at=ends_at)
+            progress.show(awaited.calls)
+    return _Waited(awaited.calls, awaited.erased_ids)
 
 
-async def _wait_for_calls(send_wait: SendWait, *, wait_for_any: bool, wait_seconds: float | None) -> Sequence[Call]:
+async def _wait_for_any(
+    client: RingbackClient, call_ids: Sequence[str], *, wait_seconds: float | None
+) -> Sequence[Call]:
     """The calls as they were last read. The first request shows that the service is there, so it does not wait."""
     ends_at = end_of_wait(wait_seconds)
 
     async def wait_for_rest() -> Sequence[Call]:
         remaining = max(0.0, ends_at - asyncio.get_running_loop().time())
-        return await send_wait(None if isinf(remaining) else remaining)
+        return await client.wait_any(call_ids, timeout_seconds=None if isinf(remaining) else remaining)
 
-    calls = await repeat_request(partial(send_wait, 0.0), ends_at=ends_at, has_responded=False)
-    if wait_seconds == 0 or _is_over(calls, wait_for_any=wait_for_any):
+    send_first = partial(client.wait_any, call_ids, timeout_seconds=0.0)
+    calls = await repeat_request(send_first, ends_at=ends_at, has_responded=False)
+    if wait_seconds == 0 or _is_over(calls, wait_for_any=True):
         return calls
     try:
         return await repeat_request(wait_for_rest, ends_at=ends_at)

@@ -1,6 +1,6 @@
-"""The calls that match a filter at one moment, and the wait for their ends, a hundred at a time."""
+"""The wait for the ends of many calls, a hundred at a time, such as of those that match a filter at one moment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,20 +18,19 @@ ROUND_SECONDS: Final = 15.0
 """How long a wait for a hundred calls lasts before the next hundred are read, and the progress is reported."""
 
 
-class MatchingCalls:
-    """A request that fails changes nothing, so a wait continues after a restart of the service, and for the same calls."""
+class AwaitedCalls:
+    """The calls of one wait. A request that fails changes nothing: the wait continues after a restart, for the same calls."""
 
-    def __init__(self, client: "CallReadMethods", calls: Mapping[str, Call]) -> None:
-        """`calls`: by their ids."""
+    def __init__(self, client: "CallReadMethods", calls: Iterable[Call]) -> None:
         self._client = client
-        self._calls = dict(calls)
-        self._open_ids = [call.id for call in calls.values() if not call.final]
+        self._calls = {call.id: call for call in calls}
+        self._open_ids = [call.id for call in self._calls.values() if not call.final]
         self.erased_ids: list[str] = []
         """Calls that were erased during the wait."""
 
     @property
     def calls(self) -> Sequence[Call]:
-        """The calls as they were last read, newest first, without those that were erased."""
+        """The calls as they were last read, in the given order, without those that were erased."""
         return tuple(self._calls.values())
 
     @property
@@ -60,14 +59,14 @@ class MatchingCalls:
         del self._calls[ids[index]]
 
 
-async def find_matching_calls(client: "CallReadMethods", where: Mapping[str, Any]) -> MatchingCalls:
+async def find_matching_calls(client: "CallReadMethods", where: Mapping[str, Any]) -> AwaitedCalls:
     """The calls that match now. `where` has arguments of `RingbackClient.calls`."""
-    found: dict[str, Call] = {}
+    found: list[Call] = []
     async with aclosing(client.calls(**where)) as matching:
         async for call in matching:
             if len(found) == MATCHING_CALLS_MAX:
                 raise InvalidArgument(
                     f"More than {MATCHING_CALLS_MAX:,} calls match. Narrow the filters, with `since` for example."
                 )
-            found[call.id] = call
-    return MatchingCalls(client, found)
+            found.append(call)
+    return AwaitedCalls(client, found)
