@@ -22,9 +22,10 @@ class AwaitedCalls:
     """The calls of one wait. A request that fails changes nothing: the wait continues after a restart, for the same calls."""
 
     def __init__(self, client: "CallReadMethods", calls: Iterable[Call]) -> None:
+        """`calls`: newest first, as they are listed. The oldest end first, so a wait for them shows the progress."""
         self._client = client
         self._calls = {call.id: call for call in calls}
-        self._open_ids = [call.id for call in self._calls.values() if not call.final]
+        self._open_ids = [call.id for call in reversed(self._calls.values()) if not call.final]
         self.erased_ids: list[str] = []
         """Calls that were erased during the wait."""
 

@@ -384,8 +384,8 @@ def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter
     listing = respond_with_pages(service, [{**FINISHED, "id": "call_early"}, *working[:99]], [*working[99:149], asking])
     waiting = service.post("/v1/calls/wait")
     waiting.side_effect = [
-        httpx.Response(200, json={"calls": ended[:100], "done": True}),
-        httpx.Response(200, json={"calls": ended[100:], "done": True}),
+        httpx.Response(200, json={"calls": ended[50:], "done": True}),
+        httpx.Response(200, json={"calls": ended[:50], "done": True}),
     ]
     filters = ("--session", "s1", "--correlation", "batch-7", "--upstream", "git", "--tool", "git_log")
 
@@ -395,7 +395,7 @@ def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter
     assert ran.stdout.splitlines() == [f"call_{each} completed (result)" for each in ("early", *range(150))]
     assert ran.stderr.splitlines() == [
         "1 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
-        "101 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "101 of 151 calls have ended.",
         "151 of 151 calls have ended.",
     ]
     assert [len(parse_body(request)["call_ids"]) for request in list_requests(waiting)] == [100, 50]
@@ -463,7 +463,7 @@ def test_a_matching_call_that_is_erased_during_the_wait_is_named_and_has_no_resu
     run: Run, service: respx.MockRouter
 ) -> None:
     respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
-    erased = {"detail": "call_ids[1]: The call was erased on request.", "index": 1, "call_id": "call_2"}
+    erased = {"detail": "call_ids[0]: The call was erased on request.", "index": 0, "call_id": "call_2"}
     service.post("/v1/calls/wait").side_effect = [
         httpx.Response(410, json=erased, headers=PROBLEM_JSON),
         httpx.Response(200, json={"calls": [FINISHED], "done": True}),

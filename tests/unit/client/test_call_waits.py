@@ -146,3 +146,15 @@ async def test_a_problem_that_is_about_no_single_call_ends_the_wait(
 
     with pytest.raises(NotFound, match="No such path"):
         await client.wait_calls(client_session_id="s1")
+
+
+async def test_the_oldest_calls_are_waited_for_first(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    """Calls end about in the order of their start. Newest first, the progress would stand still until the last ones end."""
+    matching = MatchingCalls(service, clock, ended=0, open_calls=150)
+
+    await client.wait_calls(client_session_id="s1")
+
+    first = parse_body(list_requests(matching.waiting)[0])["call_ids"]
+    assert first == [f"call_{number}" for number in range(149, 49, -1)]
