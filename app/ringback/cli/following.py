@@ -236,8 +236,12 @@ def describe_input_request(call: Call, key: str) -> str:
     message = request.params.get("message") or request.method
     if key == LOGIN_REQUEST_KEY:
         return f"{message}\nOpen in a browser: {request.params.get('url')}\nOr run here: {login_command(call.upstream)}"
-    answer = _draft_answer(request.params)
-    return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} {answer}"
+    answer = f"ringback calls answer {call.id} --key {key}"
+    if request.params.get("mode") == "url":
+        return (
+            f"The tool asks: {message}\nOpen in a browser: {request.params.get('url')}\nThen: {answer} --accept '{{}}'"
+        )
+    return f"The tool asks: {message}\nAnswer it: {answer} {_draft_answer(request.params)}"
 
 
 def _draft_answer(params: Mapping[str, Any]) -> str:

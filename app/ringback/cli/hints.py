@@ -35,6 +35,7 @@ _COMMANDS: Final = tuple(
         (r"DELETE /v1/portal-links/\{id\}", "ringback portal-link delete LINK_ID"),
         ("Send your API key: 'Authorization: Bearer rbk_…'", "Set your API key: RINGBACK_API_KEY or --api-key"),
         (r"expire earlier: expires_in_seconds", "expire earlier: --expires"),
+        (r"with `since` for example", "with --since for example"),
         (
             r"Send exactly one of these: since, cursor, or dead: true",
             "Give exactly one of these: --since, --cursor or --dead",

@@ -7,6 +7,7 @@
 
     client              RingbackClient: starts and changes calls
     call_reads          its methods that read calls, and wait for their ends
+    awaited_calls       the wait for all calls that match
     results             … about stored results
     webhooks            … webhooks and deliveries
     events              … the event log

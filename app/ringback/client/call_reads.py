@@ -1,21 +1,14 @@
 """The client's methods that read calls, and wait for their ends."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from ringback.client.arguments import list_texts, quote_path_segment
+from ringback.client.awaited_calls import find_matching_calls
 from ringback.client.models import Call, CallPage, Joined
 from ringback.client.problems import InvalidArgument
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
-
-JOINED_CALLS_MAX: Final = 100
-"""The ids of one `POST /v1/calls/wait`."""
-MATCHING_CALLS_MAX: Final = 10_000
-"""The calls that one `wait_calls` reads and keeps."""
-ROUND_SECONDS: Final = 15.0
-"""How long `wait_calls` waits for a hundred calls before it reads the next hundred, and reports its progress."""
 
 
 class CallReadMethods(ResourceClient):
@@ -114,8 +107,8 @@ class CallReadMethods(ResourceClient):
         """Wait until your calls that match now have ended or the time is over, and return them, newest first.
 
         At least one filter is needed, and at most 10,000 calls may match. Calls that had already ended are returned, too; calls
-        that start during the wait are not waited for. `since` is about their creation. `on_progress` gets the same calls before
-        the wait, and every 15 seconds or so.
+        that start during the wait are not waited for, and calls that are erased during it are left out. `since` is about their
+        creation. `on_progress` gets the same calls before the wait, and every 15 seconds or so.
         """
         where: dict[str, Any] = {
             "client_session_id": client_session_id,
@@ -127,28 +120,13 @@ class CallReadMethods(ResourceClient):
         if all(value is None for value in where.values()):
             raise InvalidArgument(f"Give at least one filter: {', '.join(where)}.")
         ends_at = float("inf") if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
-        calls = await _collect_calls(self.calls(**where))
+        matching = await find_matching_calls(self, where)
         report = on_progress or _ignore_progress
-        report(tuple(calls.values()))
-        open_ids = [call.id for call in calls.values() if not call.final]
-        while open_ids and (remaining := ends_at - self._clock.monotonic()) > 0:
-            joined = await self.wait_all(open_ids[:JOINED_CALLS_MAX], timeout_seconds=min(ROUND_SECONDS, remaining))
-            calls |= {call.id: call for call in joined}
-            report(tuple(calls.values()))
-            open_ids = open_ids[JOINED_CALLS_MAX:] + [call.id for call in joined if not call.final]
-        return tuple(calls.values())
-
-
-async def _collect_calls(matching: AsyncGenerator[Call]) -> dict[str, Call]:
-    found: dict[str, Call] = {}
-    async with aclosing(matching):
-        async for call in matching:
-            if len(found) == MATCHING_CALLS_MAX:
-                raise InvalidArgument(
-                    f"More than {MATCHING_CALLS_MAX:,} calls match. Narrow the filters, with `since` for example."
-                )
-            found[call.id] = call
-    return found
+        report(matching.calls)
+        while not matching.all_ended and (remaining := ends_at - self._clock.monotonic()) > 0:
+            await matching.wait_round(remaining)
+            report(matching.calls)
+        return matching.calls
 
 
 def _ignore_progress(_: Sequence[Call]) -> None: ...

@@ -207,6 +207,7 @@ async def test_an_open_page_of_a_call_draws_its_time_and_asks_no_more_once_it_is
     settled = await refresh(ended)
 
     assert (grown.status_code, "<svg" in grown.text) == (200, True)
+    assert all(words in grown.text for words in ("Grey: not started", "<title>Queued"))
     assert unchanged.status_code == 204
     assert (settled.status_code, "hx-get" in settled.text) == (200, False)
 

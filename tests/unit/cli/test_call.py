@@ -131,6 +131,16 @@ def test_waiting_polls_until_the_end_and_prints_the_result(run: Run, service: re
     assert len(list_requests(looks)) == 3
 
 
+def test_a_wait_for_input_is_a_wait(run: Run, service: respx.MockRouter) -> None:
+    """Else a script would take the id of a call that has just started for its result."""
+    service.post("/v1/calls").respond(202, json=started(FINISHED))
+    service.get(f"/v1/calls/{FINISHED['id']}/result").respond(json={"content": [{"type": "text", "text": "done"}]})
+
+    ran = run("call", "git", "git_log", "--wait-for-input")
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+
+
 def test_a_wait_ends_after_the_seconds_that_it_may_take(run: Run, service: respx.MockRouter) -> None:
     """As that of `join` and `wait`."""
     route = service.post("/v1/calls").respond(202, json=started())

@@ -242,6 +242,18 @@ def test_the_command_that_answers_a_question_names_the_values_that_its_form_requ
     assert describe_input_request(asking, "r1.1").endswith(f"--key r1.1 {draft}")
 
 
+def test_a_question_for_which_its_user_opens_a_page_is_shown_with_its_url() -> None:
+    params = {"mode": "url", "message": "Confirm the payment", "url": "https://pay.example/7", "elicitationId": "p7"}
+    request = {"method": "elicitation/create", "params": params}
+    asking = Call.model_validate({**examples.INPUT_REQUIRED_CALL, "id": "call_7", "input_requests": {"r1.1": request}})
+
+    assert describe_input_request(asking, "r1.1").splitlines() == [
+        "The tool asks: Confirm the payment",
+        "Open in a browser: https://pay.example/7",
+        "Then: ringback calls answer call_7 --key r1.1 --accept '{}'",
+    ]
+
+
 def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:
     request = {
         "method": "elicitation/create",
@@ -298,6 +310,37 @@ def test_a_wait_outlives_an_outage(run: Run, service: respx.MockRouter, monkeypa
     assert ran.stderr.count("The next attempt follows.") == 3
 
 
+def test_a_wait_for_calls_says_how_many_request_input(run: Run, service: respx.MockRouter) -> None:
+    """Else a script waits for a person who knows of no question."""
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(200, json={"calls": [FINISHED, asking], "done": False}),
+        httpx.Response(200, json={"calls": [{**FINISHED, "id": "call_2"}], "done": True}),
+    ]
+
+    ran = run("wait", CALL_ID, "call_2")
+
+    assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\ncall_2 completed (result)\n")
+    assert ran.stderr.splitlines() == [
+        "1 of 2 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "2 of 2 calls have ended.",
+    ]
+
+
+def test_a_call_that_is_erased_during_the_wait_does_not_hide_the_others(run: Run, service: respx.MockRouter) -> None:
+    working = {**WORKING, "id": "call_2"}
+    erased = {"detail": "call_ids[0]: The call was erased on request.", "index": 0, "call_id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(200, json={"calls": [FINISHED, working], "done": False}),
+        httpx.Response(410, json=erased, headers=PROBLEM_JSON),
+    ]
+
+    ran = run("wait", CALL_ID, "call_2")
+
+    assert (ran.exit_code, ran.stdout) == (1, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.splitlines()[-1] == "call_2 was erased during the wait."
+
+
 def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.MockRouter) -> None:
     working = {**WORKING, "id": "call_2"}
     service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, working], "done": True})
@@ -341,8 +384,8 @@ def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter
     listing = respond_with_pages(service, [{**FINISHED, "id": "call_early"}, *working[:99]], [*working[99:149], asking])
     waiting = service.post("/v1/calls/wait")
     waiting.side_effect = [
-        httpx.Response(200, json={"calls": ended[:100], "done": True}),
-        httpx.Response(200, json={"calls": ended[100:], "done": True}),
+        httpx.Response(200, json={"calls": ended[50:], "done": True}),
+        httpx.Response(200, json={"calls": ended[:50], "done": True}),
     ]
     filters = ("--session", "s1", "--correlation", "batch-7", "--upstream", "git", "--tool", "git_log")
 
@@ -352,7 +395,7 @@ def test_all_calls_that_match_are_waited_for(run: Run, service: respx.MockRouter
     assert ran.stdout.splitlines() == [f"call_{each} completed (result)" for each in ("early", *range(150))]
     assert ran.stderr.splitlines() == [
         "1 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
-        "101 of 151 calls have ended, and 1 waits for input: ringback calls --status input_required",
+        "101 of 151 calls have ended.",
         "151 of 151 calls have ended.",
     ]
     assert [len(parse_body(request)["call_ids"]) for request in list_requests(waiting)] == [100, 50]
@@ -386,18 +429,62 @@ def test_a_wait_for_calls_that_match_ends_at_its_time(run: Run, service: respx.M
     assert "1 of 2 calls continue." in ran.stderr
 
 
-def test_a_wait_for_calls_that_match_outlives_an_outage(
+def test_a_wait_outlives_an_outage_with_the_calls_that_matched_before(
     run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Else it would wait for calls that started during it, and with a busy session for ever."""
     monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
-    page = httpx.Response(200, json={"calls": [WORKING], "next_cursor": None})
-    service.get("/v1/calls").side_effect = [page, AWAY, page]
-    service.post("/v1/calls/wait").respond(json={"calls": [FINISHED], "done": True})
+    listing = respond_with_pages(service, [WORKING])
+    service.post("/v1/calls/wait").side_effect = [
+        AWAY,
+        httpx.Response(200, json={"calls": [FINISHED], "done": True}),
+    ]
 
     ran = run("wait", "--session", "s1")
 
     assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\n")
     assert ran.stderr.count("The next attempt follows.") == 1
+    assert len(list_requests(listing)) == 1
+
+
+def test_a_wait_for_calls_that_match_keeps_what_it_read_when_the_service_stays_away(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.http_transport.RETRY_DELAYS_SECONDS", ())
+    service.get("/v1/calls").respond(json={"calls": [FINISHED, {**WORKING, "id": "call_2"}], "next_cursor": None})
+    service.post("/v1/calls/wait").mock(AWAY)
+
+    ran = run("wait", "--session", "s1", "--wait-seconds", "0.5")
+
+    assert (ran.exit_code, ran.stdout) == (75, f"{CALL_ID} completed (result)\ncall_2 working\n")
+
+
+def test_a_matching_call_that_is_erased_during_the_wait_is_named_and_has_no_result(
+    run: Run, service: respx.MockRouter
+) -> None:
+    respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
+    erased = {"detail": "call_ids[0]: The call was erased on request.", "index": 0, "call_id": "call_2"}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(410, json=erased, headers=PROBLEM_JSON),
+        httpx.Response(200, json={"calls": [FINISHED], "done": True}),
+    ]
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (1, f"{CALL_ID} completed (result)\n")
+    assert ran.stderr.splitlines()[-1] == "call_2 was erased during the wait."
+
+
+def test_more_calls_than_a_wait_can_keep_are_refused_with_the_option_that_narrows_it(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.client.awaited_calls.MATCHING_CALLS_MAX", 1)
+    respond_with_pages(service, [WORKING, {**WORKING, "id": "call_2"}])
+
+    ran = run("wait", "--session", "s1")
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr == "Error: More than 1 calls match. Narrow the filters, with --since for example.\n"
 
 
 def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:

@@ -1,5 +1,6 @@
 """`wait_calls`: all calls that match a filter, however many."""
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -8,11 +9,13 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import Call, InvalidArgument, RingbackClient, call_reads
-from ringback.client.call_reads import ROUND_SECONDS
+from ringback.client import Call, InvalidArgument, NotFound, RingbackClient, awaited_calls
+from ringback.client.awaited_calls import ROUND_SECONDS
 from ringback.schemas import examples
 from tests.support.clock import FakeClock
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
+
+PROBLEM_JSON = {"content-type": "application/problem+json"}
 
 
 class MatchingCalls:
@@ -20,6 +23,7 @@ class MatchingCalls:
 
     def __init__(self, service: respx.MockRouter, clock: FakeClock, *, ended: int, open_calls: int) -> None:
         self._clock = clock
+        self._erased: dict[str, int] = {}
         self.documents = [self._make_call(number, is_open=number >= ended) for number in range(ended + open_calls)]
         self.ends_at = {each["id"]: float(number) for number, each in enumerate(self.documents) if number >= ended}
         self.listing = service.get("/v1/calls")
@@ -37,8 +41,15 @@ class MatchingCalls:
         following = str(start + 100) if start + 100 < len(self.documents) else None
         return httpx.Response(200, json={"calls": page, "next_cursor": following})
 
+    def erase(self, *call_ids: str) -> None:
+        """Erase them before the first wait: 404 of a service that does not remember them, 410 of one that does."""
+        self._erased = dict(zip(call_ids, itertools.cycle((404, 410)), strict=False))
+
     def _wait(self, request: httpx.Request) -> httpx.Response:
         body = parse_body(request)
+        for index, call_id in enumerate(body["call_ids"]):
+            if status := self._erased.get(call_id):
+                return httpx.Response(status, json={"detail": "Erased.", "index": index}, headers=PROBLEM_JSON)
         last = max(self.ends_at[call_id] for call_id in body["call_ids"])
         self._clock.advance(min(body["wait_seconds"], max(0.0, last - self._clock.monotonic())))
         calls = [
@@ -105,7 +116,7 @@ async def test_a_wait_for_every_call_there_is_needs_a_filter(client: RingbackCli
 async def test_more_calls_than_a_wait_can_keep_are_refused(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_reads, "MATCHING_CALLS_MAX", 150)
+    monkeypatch.setattr(awaited_calls, "MATCHING_CALLS_MAX", 150)
     matching = MatchingCalls(service, clock, ended=250, open_calls=0)
     service.pop("wait")
 
@@ -113,3 +124,37 @@ async def test_more_calls_than_a_wait_can_keep_are_refused(
         await client.wait_calls(client_session_id="s1")
 
     assert len(list_requests(matching.listing)) == 2
+
+
+async def test_calls_that_are_erased_during_the_wait_are_left_out(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    matching = MatchingCalls(service, clock, ended=1, open_calls=120)
+    matching.erase("call_5", "call_110")
+
+    calls = await client.wait_calls(client_session_id="s1")
+
+    assert {call.id for call in calls} == {f"call_{number}" for number in range(121)} - {"call_5", "call_110"}
+    assert all(call.final for call in calls)
+
+
+async def test_a_problem_that_is_about_no_single_call_ends_the_wait(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get("/v1/calls").respond(json={"calls": [examples.WORKING_CALL], "next_cursor": None})
+    service.post("/v1/calls/wait").respond(404, json={"detail": "No such path."}, headers=PROBLEM_JSON)
+
+    with pytest.raises(NotFound, match="No such path"):
+        await client.wait_calls(client_session_id="s1")
+
+
+async def test_the_oldest_calls_are_waited_for_first(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    """Calls end about in the order of their start. Newest first, the progress would stand still until the last ones end."""
+    matching = MatchingCalls(service, clock, ended=0, open_calls=150)
+
+    await client.wait_calls(client_session_id="s1")
+
+    first = parse_body(list_requests(matching.waiting)[0])["call_ids"]
+    assert first == [f"call_{number}" for number in range(149, 49, -1)]

@@ -77,10 +77,10 @@ def call(
 ) -> None:
     """Start a call of a tool. The call continues if this command is interrupted.
 
-    --wait-seconds waits, too.
+    --wait-seconds and --wait-for-input wait, too.
     """
     _refuse_rest(context, wait=wait)
-    wait = wait or wait_seconds is not None
+    wait = wait or wait_for_input or wait_seconds is not None
     initial_wait = INITIAL_WAIT_SECONDS if wait_seconds is None else min(INITIAL_WAIT_SECONDS, wait_seconds)
 
     async def run(client: RingbackClient) -> int:

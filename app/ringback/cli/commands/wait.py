@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from math import isinf
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,9 +34,14 @@ from ringback.cli.output import (
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
+    from ringback.client.awaited_calls import AwaitedCalls
 
-SendWait = Callable[[float | None], Awaitable[Sequence["Call"]]]
-"""Waits as long as it is given, or without an end, and returns the calls."""
+
+class _Waited(NamedTuple):
+    calls: Sequence[Call]
+    """As they were last read."""
+    erased_ids: Sequence[str] = ()
+    """Calls that were erased during the wait."""
 
 
 @client_command(exit_code=exit_code_of_wait)
@@ -60,7 +66,8 @@ def wait(
     Without ids, these are all calls that match now, at most 10,000. Those that had ended before are printed, too, and count
     for the exit code. Calls that start during the wait are not waited for.
 
-    A restart of the service, or of its database, does not end the wait.
+    Calls that are erased during the wait are named, and the exit code is 1. A restart of the service, or of its database, does
+    not end the wait.
     """
     filters = {
         "client_session_id": session,
@@ -72,21 +79,23 @@ def wait(
     filters = {name: value for name, value in filters.items() if value is not None}
     _check_selection(call_ids or [], filters, wait_for_any=wait_for_any)
 
-    async def run(client: RingbackClient) -> Sequence[Call]:
-        send_wait = _make_wait(client, call_ids or [], filters, wait_for_any=wait_for_any)
-        return await _wait_for_calls(send_wait, wait_for_any=wait_for_any, wait_seconds=wait_seconds)
+    async def run(client: RingbackClient) -> _Waited:
+        if wait_for_any:
+            return _Waited(await _wait_for_any(client, call_ids or [], wait_seconds=wait_seconds))
+        search = partial(_find_calls, client, call_ids or [], filters)
+        return await _wait_for_all(search, wait_seconds=wait_seconds)
 
-    calls = options.run(run)
-    if not calls:
+    waited = options.run(run)
+    if not waited.calls and not waited.erased_ids:
         exit_with_error("There are no such calls.")
-    _print_calls(calls, as_json=options.as_json)
-    ended = [call for call in calls if call.final]
-    if not _is_over(calls, wait_for_any=wait_for_any):
-        print_message(
-            f"{len(calls) - len(ended)} of {len(calls)} calls continue. Wait again, or: ringback join CALL_ID"
-        )
+    _print_calls(waited, as_json=options.as_json)
+    ended = [call for call in waited.calls if call.final]
+    if not _is_over(waited.calls, wait_for_any=wait_for_any):
+        count = len(waited.calls)
+        print_message(f"{count - len(ended)} of {count} calls continue. Wait again, or: ringback join CALL_ID")
         raise typer.Exit(TRY_AGAIN)
-    _exit_with_outcome(ended)
+    if not _have_results(ended) or waited.erased_ids:
+        raise typer.Exit(EXIT_NO_RESULT)
 
 
 def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wait_for_any: bool) -> None:
@@ -98,26 +107,40 @@ def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wai
         raise typer.BadParameter("--any takes CALL_IDs: of the calls that match, some may have ended already")
 
 
-def _make_wait(
-    client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any], *, wait_for_any: bool
-) -> SendWait:
+async def _find_calls(client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any]) -> AwaitedCalls:
+    from ringback.client.awaited_calls import AwaitedCalls, find_matching_calls  # noqa: PLC0415 - help needs no client
+
     if filters:
-        show = _ProgressLines().show
-        return lambda seconds: client.wait_calls(**filters, timeout_seconds=seconds, on_progress=show)
-    wait_for = client.wait_any if wait_for_any else client.wait_all
-    return lambda seconds: wait_for(call_ids, timeout_seconds=seconds)
+        return await find_matching_calls(client, filters)
+    return AwaitedCalls(client, await client.wait_all(call_ids, timeout_seconds=0.0))
 
 
-async def _wait_for_calls(send_wait: SendWait, *, wait_for_any: bool, wait_seconds: float | None) -> Sequence[Call]:
+async def _wait_for_all(search: Callable[[], Awaitable[AwaitedCalls]], *, wait_seconds: float | None) -> _Waited:
+    """A restart of the service during the wait changes nothing about which calls are waited for."""
+    ends_at, now = end_of_wait(wait_seconds), asyncio.get_running_loop().time
+    awaited = await repeat_request(search, ends_at=ends_at, has_responded=False)
+    progress = _ProgressLines()
+    progress.show(awaited.calls)
+    with suppress(StillAway):
+        while not awaited.all_ended and now() < ends_at:
+            await repeat_request(lambda: awaited.wait_round(ends_at - now()), ends_at=ends_at)
+            progress.show(awaited.calls)
+    return _Waited(awaited.calls, awaited.erased_ids)
+
+
+async def _wait_for_any(
+    client: RingbackClient, call_ids: Sequence[str], *, wait_seconds: float | None
+) -> Sequence[Call]:
     """The calls as they were last read. The first request shows that the service is there, so it does not wait."""
     ends_at = end_of_wait(wait_seconds)
 
     async def wait_for_rest() -> Sequence[Call]:
         remaining = max(0.0, ends_at - asyncio.get_running_loop().time())
-        return await send_wait(None if isinf(remaining) else remaining)
+        return await client.wait_any(call_ids, timeout_seconds=None if isinf(remaining) else remaining)
 
-    calls = await repeat_request(partial(send_wait, 0.0), ends_at=ends_at, has_responded=False)
-    if wait_seconds == 0 or _is_over(calls, wait_for_any=wait_for_any):
+    send_first = partial(client.wait_any, call_ids, timeout_seconds=0.0)
+    calls = await repeat_request(send_first, ends_at=ends_at, has_responded=False)
+    if wait_seconds == 0 or _is_over(calls, wait_for_any=True):
         return calls
     try:
         return await repeat_request(wait_for_rest, ends_at=ends_at)
@@ -153,17 +176,19 @@ def _is_over(calls: Sequence[Call], *, wait_for_any: bool) -> bool:
     return (any if wait_for_any else all)(call.final for call in calls)
 
 
-def _print_calls(calls: Sequence[Call], *, as_json: bool) -> None:
+def _print_calls(waited: _Waited, *, as_json: bool) -> None:
     if as_json:
-        print_models(calls)
-        return
-    for call in calls:
-        print_output(f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {call.status}")
+        print_models(waited.calls)
+    else:
+        for call in waited.calls:
+            print_output(f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {call.status}")
+    for call_id in waited.erased_ids:
+        print_message(f"{call_id} was erased during the wait.")
 
 
-def _exit_with_outcome(ended: Sequence[Call]) -> None:
+def _have_results(ended: Sequence[Call]) -> bool:
+    """Says of each call that has none why."""
     failed = [call for call in ended if call.outcome != "result"]
     for call in failed:
         print_message(describe_outcome(call))
-    if failed:
-        raise typer.Exit(EXIT_NO_RESULT)
+    return not failed

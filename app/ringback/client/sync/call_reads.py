@@ -76,8 +76,8 @@ class SyncCallReadMethods(SyncMethods):
         """Wait until your calls that match now have ended or the time is over, and return them, newest first.
 
         At least one filter is needed, and at most 10,000 calls may match. Calls that had already ended are returned, too; calls
-        that start during the wait are not waited for. `since` is about their creation. `on_progress` gets the same calls before
-        the wait, and every 15 seconds or so.
+        that start during the wait are not waited for, and calls that are erased during it are left out. `since` is about their
+        creation. `on_progress` gets the same calls before the wait, and every 15 seconds or so.
         """
         return self._loop_thread.run(
             self._client.wait_calls(
