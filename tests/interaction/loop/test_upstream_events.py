@@ -1,6 +1,7 @@
 """Events of an upstream reach webhooks and the log: the whole service, a real upstream with MCP Events, a real receiver."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ringback.bootstrap import Environment
 from ringback.client import RingbackClient
-from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX
+from ringback.domain.ports import Store
+from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrames
 from tests.support.application import (
     SECRET,
     CallbackReceiver,
@@ -19,6 +22,7 @@ from tests.support.application import (
 )
 from tests.support.engine import wait_until
 from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
+from tests.support.stores import StoreWithWaitingUnits
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, serving
 
 pytestmark = pytest.mark.requirement("R17")
@@ -26,13 +30,15 @@ pytestmark = pytest.mark.requirement("R17")
 
 @asynccontextmanager
 async def running_with_events(
-    folder: Path, upstream: EventUpstream, era: str = "modern"
+    folder: Path, upstream: EventUpstream, era: str = "modern", *, environment: Environment | None = None
 ) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
     """The service in front of this upstream, and a receiver."""
     async with (
         serving(upstream.app(era)) as server,
         serving_callbacks() as phone,
-        running_application(folder, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+        running_application(
+            folder, make_http_config(server.url, name=UPSTREAM_NAME), environment=environment
+        ) as ringback,
     ):
         yield ringback, phone
 
@@ -166,21 +172,52 @@ async def test_a_gap_of_the_upstream_reaches_webhooks_and_polls(tmp_path: Path) 
         assert events[1].data == {"upstream": UPSTREAM_NAME, "event": LOG_NAME}
 
 
-async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(tmp_path: Path) -> None:
+async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its first events are being stored, the service stops reading the response, and no queue overflows."""
     upstream = EventUpstream(modes=["push"])
     upstream.sends_event_cursors = False
-    count = 2 * QUEUED_FRAMES_MAX + 20  # without a pause of the reader, the queue ends the stream at twice its limit
-    async with running_with_events(tmp_path, upstream) as (ringback, phone):
+    count = 2 * QUEUED_FRAMES_MAX + 20
+    stores: list[StoreWithWaitingUnits] = []
+    pauses = count_pauses(monkeypatch)
+
+    def hold_pages(store: Store) -> Store:
+        stores.append(StoreWithWaitingUnits(store, "write_all"))
+        return stores[-1]
+
+    async with running_with_events(tmp_path, upstream, environment=Environment(wrap_store=hold_pages)) as (
+        ringback,
+        phone,
+    ):
         alice = await ringback.create_agent_client("alice")
         await register(alice, phone)
         await asyncio.wait_for(upstream.wait_until_followed(), WAIT_SECONDS)
         for number in range(count):
             upstream.emit(EVENT_NAME, {"number": number})
 
+        async def is_paused() -> bool:
+            return pauses["begun"] > pauses["ended"]
+
+        await wait_until(is_paused)
+        stores[0].released.set()
         await wait_for_callbacks(phone, count)
 
         assert [event.data["number"] async for event in alice.events()] == list(range(count))
         assert len(upstream.streams) == 1
+
+
+def count_pauses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often reading a response has begun to wait for space in the queue of its frames, and how often that has ended."""
+    counts, wait_for_space = Counter[str](), EventFrames.wait_for_space
+
+    async def wait_and_count(frames: EventFrames) -> None:
+        counts["begun"] += 1
+        await wait_for_space(frames)
+        counts["ended"] += 1
+
+    monkeypatch.setattr(EventFrames, "wait_for_space", wait_and_count)
+    return counts
 
 
 @pytest.mark.parametrize("is_demanded", [False, True])
