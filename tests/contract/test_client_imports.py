@@ -8,6 +8,7 @@ from typing import Final, get_type_hints
 import pytest
 
 from ringback.client import RingbackClient, SyncRingbackClient
+from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
 
 FOREIGN: Final = ("mcp", "mcp_types", "fastapi", "starlette", "uvicorn", "typer", "orjson", "redis")
@@ -81,6 +82,21 @@ def test_a_command_imports_its_client_once_its_arguments_are_right_and_nothing_t
         for module in after
         if is_part_of(module, ("httpx._main", "mcp", "rich", "cryptography", *OF_SOME_OPTIONS))
     ] == []
+
+
+def test_the_words_for_a_call_that_waits_need_nothing_of_the_service() -> None:
+    """`pip install ringback` has no orjson: `ringback calls` ended with a traceback when a listed call was queued."""
+    queued = {**examples.WORKING_CALL, "dispatched_at": None, "waits_for": "queue"}
+    imported = list_modules(
+        "import asyncio; from types import SimpleNamespace as Stub; from ringback.client import Call\n"
+        "from ringback.cli import following; from ringback.cli.commands import calls\n"
+        "async def upstreams(): return [Stub(name=call.upstream, intake='paused')]\n"
+        f"call = Call.model_validate({queued!r})\n"
+        "calls._to_row(call); asyncio.run(following._describe_wait(Stub(upstreams=upstreams), call))"
+    )
+
+    assert [module for module in imported if is_part_of(module, ("mcp", "fastapi", "starlette", "orjson"))] == []
+    assert "ringback.domain.wait_words" in imported
 
 
 @pytest.mark.parametrize("client", [RingbackClient, SyncRingbackClient])

@@ -154,7 +154,7 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
         waits = "has not started: it waits" if call.dispatched_at is None else "waits"
         place = "for its upstream" if call.waits_for == "upstream" else "in the queue for its turn"
         return f"{call.id} {waits} {place}."
-    from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
+    from ringback.domain.wait_words import describe_pause  # noqa: PLC0415 - few calls wait for an operator
 
     return f"{call.id}: {describe_pause(call.upstream)}"
 

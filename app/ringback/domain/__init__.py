@@ -24,7 +24,7 @@ that several surfaces need is written here once and tested by properties.
     upkeep                                             when rows need the janitor
     login_waits                                        calls that wait for a login to their upstream
     login_checks                                       when one of these calls is sent again without a login
-    call_waits  upstream_pauses                        the words for what a call waits for; calls of an upstream that is paused
+    call_waits  wait_words  upstream_pauses            what a call waits for, in words; calls of an upstream that is paused
     sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what
     upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns

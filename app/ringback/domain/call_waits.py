@@ -1,17 +1,10 @@
-"""The words for what a call waits for (`Call.waits_for`), which the dashboard, the MCP tools and the CLI use."""
+"""The sentences for what a call waits for (`Call.waits_for`), which the dashboard and the MCP tools use."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from ringback.domain.call import Call, WaitCause
 from ringback.domain.clock import format_iso
 
-WAIT_WORDS: Final[Mapping[str, str]] = {
-    WaitCause.NOT_BEFORE: "starts later",
-    WaitCause.QUEUE: "queued",
-    WaitCause.UPSTREAM: "waits for its upstream",
-}
-"""In lists, where there is no room for a sentence; by `waits_for`."""
 UNSENT_REASON: Final = "Its turn has come, and it is sent once its upstream can be reached and takes it."
 """About a call that a runner has leased and not sent."""
 

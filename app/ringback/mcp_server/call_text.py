@@ -11,8 +11,8 @@ from ringback.domain.call_waits import UNSENT_REASON, describe_wait
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
 from ringback.domain.login_waits import awaits_login, find_login_url
-from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, TOKENS_UNREADABLE_PROBLEM, UpstreamInfo
+from ringback.domain.wait_words import describe_pause
 from ringback.protocol.upstream_logins import login_command
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500

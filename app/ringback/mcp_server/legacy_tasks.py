@@ -37,7 +37,7 @@ from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.ids import CallId
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
-from ringback.domain.upstream_pauses import describe_pause
+from ringback.domain.wait_words import describe_pause
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
 from ringback.mcp_server.event_source import EventSources

@@ -12,8 +12,8 @@ from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.errors import CallExpired, NotFound
-from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.upstreams import UpstreamInfo
+from ringback.domain.wait_words import describe_pause
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import describe_call, get_labels, get_pending_step, render_pending_text
 from ringback.mcp_server.gateway import Gateway, Result

@@ -16,7 +16,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_waits import describe_wait
 from ringback.domain.clock import format_iso, seconds
 from ringback.domain.login_waits import find_login_url
-from ringback.domain.upstream_pauses import describe_pause
+from ringback.domain.wait_words import describe_pause
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
 from ringback.protocol.tasks import RELATED_TASK_META_KEY
 from ringback.protocol.upstream_logins import login_command

@@ -36,8 +36,8 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
-from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.upstream_rows import UpstreamIntake
+from ringback.domain.wait_words import describe_pause
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder

@@ -9,7 +9,7 @@ from ringback.domain.call import Call, CallStatus, RerunPolicy, WaitCause
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ids import CallId
 from ringback.domain.inputs import InputAnswer
-from ringback.domain.upstream_pauses import describe_pause
+from ringback.domain.wait_words import describe_pause
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,

@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
 from ringback import __version__
-from ringback.domain.call_waits import WAIT_WORDS
+from ringback.domain.wait_words import WAIT_WORDS
 from ringback.ui.assets import asset_path
 from ringback.ui.formats import (
     format_age,

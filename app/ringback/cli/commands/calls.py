@@ -120,7 +120,7 @@ def _to_row(call: Call) -> Mapping[str, Any]:
     row = call.model_dump()
     if call.status != "working" or call.dispatched_at is not None:
         return row
-    from ringback.domain.call_waits import WAIT_WORDS  # noqa: PLC0415 - most calls that are listed do not wait
+    from ringback.domain.wait_words import WAIT_WORDS  # noqa: PLC0415 - most calls that are listed do not wait
 
     return row | {"status": f"working ({WAIT_WORDS.get(call.waits_for or '', 'not started')})"}
 

@@ -16,10 +16,11 @@ from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory, DeliveryHistory
 from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
-from ringback.domain.call_waits import WAIT_WORDS, describe_wait
+from ringback.domain.call_waits import describe_wait
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
-from ringback.domain.upstream_pauses import describe_pause, waits_while_paused
+from ringback.domain.upstream_pauses import waits_while_paused
+from ringback.domain.wait_words import WAIT_WORDS, describe_pause
 from ringback.domain.webhook import Webhook
 from ringback.ui.charts.time_lanes import LABEL_CHARACTERS, Drawing, Mark, TimeBar, TimeLane, TimeScale, draw_lanes
 from ringback.ui.formats import format_amount, shorten_text
