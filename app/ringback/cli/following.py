@@ -26,6 +26,7 @@ from ringback.cli.output import (
     strip_control_characters,
 )
 from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.domain.wait_words import WAIT_WORDS, describe_pause
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
 
 if TYPE_CHECKING:
@@ -154,8 +155,6 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
         waits = "has not started: it waits" if call.dispatched_at is None else "waits"
         place = "for its upstream" if call.waits_for == "upstream" else "in the queue for its turn"
         return f"{call.id} {waits} {place}."
-    from ringback.domain.wait_words import describe_pause  # noqa: PLC0415 - few calls wait for an operator
-
     return f"{call.id}: {describe_pause(call.upstream)}"
 
 
@@ -213,11 +212,18 @@ class _ProgressDisplay:
             print_message(line)
 
     def _update_bar(self, call: Call) -> None:
-        if call.progress is not None:
-            description = strip_control_characters(call.progress.message or call.status)
-            self._bar.update(
-                self._task, description=description, completed=call.progress.progress, total=call.progress.total
-            )
+        done, total = (None, None) if call.progress is None else (call.progress.progress, call.progress.total)
+        self._bar.update(self._task, description=describe_state(call), completed=done, total=total)
+
+
+def describe_state(call: Call) -> str:
+    """What the call does, in the few words before its bar: what it waits for, or its last progress."""
+    if call.input_requests:
+        return "waits for input"
+    if call.waits_for is not None:
+        return WAIT_WORDS.get(call.waits_for, call.status)
+    message = call.progress and call.progress.message
+    return strip_control_characters(message or call.status)
 
 
 def describe_progress(call: Call) -> str:
