@@ -28,7 +28,7 @@ from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.forked_workers import SLOW_FILES
 from tests.support.hang_watch import HangWatch
-from tests.support.kept_connections import keep_connections
+from tests.support.kept_connections import FOLDER_CONNECTIONS, keep_connections
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import (
     copy_and_migrate,
@@ -59,6 +59,7 @@ settings.load_profile(PROFILE)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(HangWatch())
+    config.pluginmanager.register(FOLDER_CONNECTIONS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,9 +140,9 @@ BOTH_STORES: Final = (
 
 All else that opens a store runs on SQLite by default, and with --deep or --store on PostgreSQL: it checks requests, formats
 answers or speaks a protocol above the ports, and the conformance tests show that both stores keep what the ports promise."""
-KEPT_CONNECTIONS: Final = ("tests/interaction/rest",)
-"""Folders whose tests on PostgreSQL leave connections to the next one of their module. They leave no task behind. The tests of
-`tests/conformance` and `tests/interaction/engine` leave theirs to the next one of their folder."""
+KEPT_IN_FOLDER: Final = ("tests/conformance", "tests/interaction/engine")
+KEPT_IN_MODULE: Final = ("tests/interaction/rest",)
+"""Folders whose tests leave their connections to PostgreSQL to the next one. They leave no task behind."""
 STORE_FOLDERS: Final = (
     "tests/conformance",
     "tests/interaction",
@@ -192,7 +193,9 @@ def store_kind(request: pytest.FixtureRequest) -> Generator[StoreKind]:
     with ExitStack() as stack:
         stack.enter_context(TEST_DATABASES.of_kind(kind))
         path = request.path.relative_to(request.config.rootpath).as_posix()
-        if kind is StoreKind.POSTGRES and path.startswith(KEPT_CONNECTIONS):
+        if path.startswith(KEPT_IN_FOLDER):
+            FOLDER_CONNECTIONS.keep()
+        elif kind is StoreKind.POSTGRES and path.startswith(KEPT_IN_MODULE):
             stack.enter_context(keep_connections())
         yield kind
 

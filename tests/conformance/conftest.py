@@ -1,6 +1,6 @@
 """Every test of this folder runs with every kind of store."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -8,14 +8,7 @@ import pytest
 from ringback.domain.ports import Store
 from tests.support.clock import FakeClock
 from tests.support.interleaving import Nodes, open_nodes
-from tests.support.kept_connections import keep_connections
 from tests.support.stores import open_test_store
-
-
-@pytest.fixture(scope="package", autouse=True)
-def kept_connections() -> Generator[None]:
-    with keep_connections():
-        yield
 
 
 @pytest.fixture

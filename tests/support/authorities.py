@@ -28,8 +28,8 @@ def trust_one_authority() -> None:
 def _replace_usual_files() -> None:
     """Clients without `trust_env` do not read the variable: httpx asks certifi for its file, and httpx2 OpenSSL."""
     certifi.where = lambda: str(_FILE)
-    usual = ssl.get_default_verify_paths()
-    ssl.get_default_verify_paths = lambda: usual._replace(openssl_cafile=str(_FILE), openssl_capath="")
+    read_paths = ssl.get_default_verify_paths  # reads the variable, which a test may set
+    ssl.get_default_verify_paths = lambda: read_paths()._replace(openssl_cafile=str(_FILE), openssl_capath="")
 
 
 def make_network_environment() -> dict[str, str]:

@@ -1,11 +1,11 @@
 """PostgreSQL connections that outlive a test, as those of a service outlive its requests.
 
     with keep_connections():      stores that tests open meanwhile on the pool's databases take and leave connections here
+    FOLDER_CONNECTIONS.keep()     the same until the last test of the folder has ended
 
 A new connection parses and plans each statement at its first use, which is most of the CPU time of a test with a store on
 PostgreSQL: 40 ms of the server and 30 ms of the test for one call, and 10 ms for each further one (measured). A connection
-belongs to an event loop, so these tests share one: those of a module (`KEPT_CONNECTIONS`), or of a folder whose conftest says
-so.
+belongs to an event loop, so these tests share one.
 """
 
 import asyncio
@@ -129,6 +129,31 @@ def keep_connections() -> Generator[None]:
         patch.setattr(notifications, "connect", connect)
         patch.setattr(store, "migrate_database", migrate_unless_pooled)
         yield
+
+
+class FolderConnections:
+    """A plugin of pytest, whose fixtures know no folder: the package scope lasts for the whole run without `__init__.py`."""
+
+    def __init__(self) -> None:
+        self._kept = ExitStack()
+        self._is_keeping = False
+
+    def keep(self) -> None:
+        if not self._is_keeping:
+            self._kept.enter_context(keep_connections())
+            self._is_keeping = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+        try:
+            return (yield)
+        finally:  # after all fixtures
+            if nextitem is None or nextitem.path.parent != item.path.parent:
+                self._kept.close()
+                self._is_keeping = False
+
+
+FOLDER_CONNECTIONS: Final = FolderConnections()
 
 
 async def migrate_unless_pooled(url: str, *, beside_nodes: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Engines over a store of their own: on the machine's clock, or on one that moves only when a test advances it."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -9,14 +9,7 @@ from ringback.notifier import catch_up
 from tests.support.catch_ups import FEW
 from tests.support.clock import FakeClock, OffsetClock
 from tests.support.engine import Engine
-from tests.support.kept_connections import keep_connections
 from tests.support.stores import FailingStore, open_test_store
-
-
-@pytest.fixture(scope="package", autouse=True)
-def kept_connections() -> Generator[None]:
-    with keep_connections():
-        yield
 
 
 @pytest.fixture

@@ -96,7 +96,8 @@ async def test_queued_calls_of_a_removed_upstream_wait_until_it_is_configured_ag
                 await alice.start_call("stage", "echo", {})
             rejected = await wait_until_ended(alice, hasty)
             assert rejected.outcome == "rejected"
-            assert "not configured" in str(rejected.error)
+            assert rejected.error is not None
+            assert "not configured" in rejected.error.message
 
             file.write(stage=server.url)
             await alice.reload_upstreams()
