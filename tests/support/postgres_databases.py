@@ -67,6 +67,10 @@ class DatabasePool:
         """The name of a database with empty tables."""
         return self._run(self._take())
 
+    def take_new(self) -> str:
+        """The name of a database with empty tables that no test has used: it has no statistics and no deleted rows."""
+        return self._run(self._make_database())
+
     def give_back(self, name: str) -> None:
         """End all sessions of the database, and empty it."""
         self._run(self._give_back(name))
@@ -83,8 +87,9 @@ class DatabasePool:
         return [tuple(row) for row in await (await self._connect(name)).fetch(statement, *parameters)]
 
     async def _take(self) -> str:
-        if self._free:
-            return self._free.pop()
+        return self._free.pop() if self._free else await self._make_database()
+
+    async def _make_database(self) -> str:
         if self._template is None:
             self._template = await self._make_template()
         name = make_database_name()

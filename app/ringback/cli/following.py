@@ -26,7 +26,6 @@ from ringback.cli.output import (
     strip_control_characters,
 )
 from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.domain.wait_words import WAIT_WORDS, describe_pause
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ async def _describe_wait(client: RingbackClient, call: Call) -> str:
         waits = "has not started: it waits" if call.dispatched_at is None else "waits"
         place = "for its upstream" if call.waits_for == "upstream" else "in the queue for its turn"
         return f"{call.id} {waits} {place}."
+    from ringback.domain.wait_words import describe_pause  # noqa: PLC0415 - few calls wait for an operator
+
     return f"{call.id}: {describe_pause(call.upstream)}"
 
 
@@ -221,6 +222,8 @@ def describe_state(call: Call) -> str:
     if call.input_requests:
         return "waits for input"
     if call.waits_for is not None:
+        from ringback.domain.wait_words import WAIT_WORDS  # noqa: PLC0415 - most calls that are followed run
+
         return WAIT_WORDS.get(call.waits_for, call.status)
     message = call.progress and call.progress.message
     return strip_control_characters(message or call.status)

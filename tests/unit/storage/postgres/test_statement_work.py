@@ -62,7 +62,7 @@ class WorkOfStatement(NamedTuple):
 @pytest.fixture(scope="module")
 def work(*, deep: bool) -> dict[str, list[WorkOfStatement]]:
     """The work of each statement, with each of its parameter sets."""
-    names = [database_pool().take() for _ in range(2)]
+    names = [database_pool().take_new() for _ in range(2)]  # what a database was used for changes its plans
     try:
         return asyncio.run(count_all(*names, rows=MANY_ROWS if deep else MANY_ROWS_BY_DEFAULT))
     finally:
