@@ -148,7 +148,7 @@ async def test_a_lease_visits_rows_in_proportion_to_the_principals_that_wait() -
     """Ten thousand waiting principals took longer than a statement may: each candidate was compared with each row."""
     rows: list[int] = []
     for principals in (200, 1_000):
-        name = database_pool().take()
+        name = database_pool().take_new()
         connection = await connect_as_store(database_pool().address.url(name))
         try:
             rows.append(await count_rows_of_lease(connection, principals))
