@@ -1,34 +1,15 @@
 """A whole service with two principals, who must not see each other's resources."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import httpx
 import pytest
 
 from ringback.services import long_polling as waiting
-from tests.support.service import ServiceUnderTest, running_service
+from tests.support import service_fixtures
+from tests.support.service import ServiceUnderTest
 
-
-@pytest.fixture
-def service(request: pytest.FixtureRequest) -> ServiceUnderTest:
-    """A service of the test's own, or that of its module if the test uses `shared_service`."""
-    is_shared = "shared_service" in request.fixturenames
-    running: ServiceUnderTest = request.getfixturevalue("shared_service" if is_shared else "own_service")
-    return running
-
-
-@pytest.fixture
-async def own_service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
-    async with running_service(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def shared_service(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ServiceUnderTest]:
-    """For tests that change nothing which another one notices: its start takes as long as ten requests."""
-    async with running_service(module_path_factory.mktemp("service")) as running:
-        yield running
+service = service_fixtures.service
+own_service = service_fixtures.own_service
+shared_service = service_fixtures.shared_service
 
 
 @pytest.fixture
