@@ -136,7 +136,7 @@ class UpstreamConnection:
             caches.keep_to_login(token_source.login)
 
     def get_info(self) -> UpstreamInfo:
-        waiting = self._count_waiting_calls()
+        waiting = self._starter.count_unsent_calls() + self._running_calls.count_awaiting_session()
         return UpstreamInfo(
             name=self.config.name,
             configured_name=self.config.configured_name,
@@ -158,11 +158,6 @@ class UpstreamConnection:
             credentials=self.config.credentials if self.config.takes_login else None,
             faults=self.faults.counts,
         )
-
-    def _count_waiting_calls(self) -> int:
-        """Calls that are not sent yet: they have no session, or wait on one after 429 or for a token."""
-        unsent = sum(session.count_unsent_calls() for session in self._starter.open_sessions)
-        return unsent + self._running_calls.count_awaiting_session()
 
     def get_tool_config(self, tool: str) -> ToolConfig:
         return self.config.get_tool_config(tool)

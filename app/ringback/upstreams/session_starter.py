@@ -73,6 +73,10 @@ class SessionStarter:
         """The messages of the upstream so far, in the sessions that `open_sessions` has or had."""
         return self._received_earlier + sum(session.received_count for session in self.open_sessions)
 
+    def count_unsent_calls(self) -> int:
+        """The calls in open sessions that are not sent yet: they wait after 429 or for a token."""
+        return sum(session.count_unsent_calls() for session in self.open_sessions)
+
     def make_options(self, **options: Any) -> SessionOptions:
         """What every session of the upstream has in common, with these further fields."""
         return SessionOptions(
