@@ -18,12 +18,12 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 
 ELICITATION_METHOD: Final = "elicitation/create"
+"""The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 ACCEPT_INPUT_ADVICE: Final = (
     "If you can answer: over MCP, declare the capability elicitation or request a callback; over REST, start the call with "
     "accepts_input."
 )
 """For the client of a call whose tool asks, and which does not accept input."""
-"""The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 REFUSED_KINDS: Final = {"sampling/createMessage": "sampling", "roots/list": "roots"}
 """Kinds of input requests that Ringback refuses: it has no model, and it shares no folders of its clients."""
 INPUT_REQUESTS_MAX: Final = 32

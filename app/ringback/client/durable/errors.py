@@ -83,7 +83,7 @@ class CallFailed(DurableCallError):
         self.outcome = outcome
         """upstream_error | rejected (the tool has not run) | timed_out | unknown (the tool may have run) | cancelled"""
         self.error = error
-        """The JSON-RPC error object."""
+        """Of an MCP server the JSON-RPC error. Ringback's has a `code` (the outcome), a `message`, and it in `jsonrpc`."""
 
 
 class CallCancelled(CallFailed):
