@@ -11,6 +11,7 @@ What one command, or two, are made of:
     client_files      `connect`: reads and edits the files of MCP clients
     connect_report    … prints what changes and what to do next
     following         `call --wait` and `join`: progress and result
+    call_words        what commands say about a call
     listening         `listen`: opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
     stop_signals      … the first signal ends it in order, the second at once

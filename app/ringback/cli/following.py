@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -12,8 +10,14 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from ringback.amounts import format_amount
 from ringback.backoff import Backoff
+from ringback.cli.call_words import (
+    describe_input_request,
+    describe_outcome,
+    describe_progress,
+    describe_state,
+    join_advice,
+)
 from ringback.cli.output import (
     EXIT_INPUT_REQUIRED,
     EXIT_NO_RESULT,
@@ -23,10 +27,8 @@ from ringback.cli.output import (
     print_json,
     print_message,
     print_output,
-    strip_control_characters,
 )
 from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY, login_command
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
@@ -39,8 +41,6 @@ RETRY_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=15.0)
 """The pause while the service does not respond."""
 AWAY_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded)
 """The errors of a service that restarts, or whose database does."""
-DRAFTED_VALUES_MAX: Final = 10
-"""Values of a form that are named in the command that answers it. `ringback calls show` has them all."""
 
 
 class StillAway(ClientError):
@@ -215,67 +215,6 @@ class _ProgressDisplay:
     def _update_bar(self, call: Call) -> None:
         done, total = (None, None) if call.progress is None else (call.progress.progress, call.progress.total)
         self._bar.update(self._task, description=describe_state(call), completed=done, total=total)
-
-
-def describe_state(call: Call) -> str:
-    """What the call does, in the few words before its bar: what it waits for, or its last progress."""
-    if call.input_requests:
-        return "waits for input"
-    if call.waits_for is not None:
-        from ringback.domain.wait_words import WAIT_WORDS  # noqa: PLC0415 - most calls that are followed run
-
-        return WAIT_WORDS.get(call.waits_for, call.status)
-    message = call.progress and call.progress.message
-    return strip_control_characters(message or call.status)
-
-
-def describe_progress(call: Call) -> str:
-    """The call's progress as one line: `3/10 reading`; empty without progress."""
-    if call.progress is None:
-        return ""
-    return f"{format_progress(call.progress.progress, call.progress.total)} {call.progress.message or ''}".rstrip()
-
-
-def format_progress(progress: float, total: float | None) -> str:
-    return "/".join(format_amount(amount) for amount in (progress, total) if amount is not None)
-
-
-def describe_input_request(call: Call, key: str) -> str:
-    request = call.input_requests[key]
-    message = request.params.get("message") or request.method
-    if key == LOGIN_REQUEST_KEY:
-        return f"{message}\nOpen in a browser: {request.params.get('url')}\nOr run here: {login_command(call.upstream)}"
-    answer = f"ringback calls answer {call.id} --key {key}"
-    if request.params.get("mode") == "url":
-        return (
-            f"The tool asks: {message}\nOpen in a browser: {request.params.get('url')}\nThen: {answer} --accept '{{}}'"
-        )
-    return f"The tool asks: {message}\nAnswer it: {answer} {_draft_answer(request.params)}"
-
-
-def _draft_answer(params: Mapping[str, Any]) -> str:
-    """Options to be filled in, with the values that the question's form requires, or with all if it requires none."""
-    match params.get("requestedSchema"):
-        case {"required": [_, *_] as required}:
-            names = [str(name) for name in required]
-        case {"properties": {**properties}}:
-            names = [str(name) for name in properties]
-        case _:
-            names = []
-    if not 0 < len(names) <= DRAFTED_VALUES_MAX:
-        return "--accept '{…}'"
-    if any("=" in name or not name for name in names):  # --arg ends a name there
-        return f"--accept {shlex.quote(json.dumps(dict.fromkeys(names, '…'), ensure_ascii=False))}"
-    return " ".join(f"--arg {shlex.quote(f'{name}=…')}" for name in names)
-
-
-def describe_outcome(call: Call) -> str:
-    reason = f": {call.error.message}" if call.error and call.error.message else "."
-    return f"{call.id} ended as {call.status} ({call.outcome}){reason}"
-
-
-def join_advice(call_id: str) -> str:
-    return f"Join it: ringback join {call_id}"
 
 
 def print_result(result: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """How a command follows a call while the service does not respond."""
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 from unittest.mock import AsyncMock
 
 import pytest
@@ -27,17 +27,3 @@ async def test_the_pauses_before_the_next_attempt_double_up_to_fifteen_seconds(
     pauses = [awaited.args[0] for awaited in sleep.await_args_list]
     assert ended == FINISHED
     assert pauses == [following.POLL_INTERVAL_SECONDS, 1, 2, 4, 8, 15, 15, following.POLL_INTERVAL_SECONDS, 1]
-
-
-@pytest.mark.parametrize(
-    ("document", "state"),
-    [
-        (examples.WORKING_CALL | {"progress": None, "waits_for": None}, "working"),
-        (examples.WORKING_CALL | {"progress": {"progress": 1, "message": "page 1"}, "waits_for": None}, "page 1"),
-        (examples.WORKING_CALL | {"waits_for": "queue"}, "queued"),
-        (examples.WORKING_CALL | {"waits_for": "upstream"}, "waits for its upstream"),
-        (examples.INPUT_REQUIRED_CALL, "waits for input"),
-    ],
-)
-def test_the_bar_says_what_the_call_does_or_waits_for(document: dict[str, Any], state: str) -> None:
-    assert following.describe_state(Call.model_validate(document)) == state

@@ -10,7 +10,7 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.cli.following import describe_input_request
+from ringback.cli.call_words import describe_input_request
 from ringback.client import Call
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, parse_body

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ringback.cli.arguments import parse_arguments, require_finite, time_option, with_offset
+from ringback.cli.call_words import join_advice
 from ringback.cli.client_options import (
     CORRELATION_OPTIONS,
     SESSION_OPTIONS,
@@ -18,7 +19,7 @@ from ringback.cli.client_options import (
     WaitSeconds,
     client_command,
 )
-from ringback.cli.following import end_of_wait, exit_code_of_wait, join_advice, show_outcome
+from ringback.cli.following import end_of_wait, exit_code_of_wait, show_outcome
 from ringback.cli.output import print_message, print_output
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import Problem

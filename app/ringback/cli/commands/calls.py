@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 import typer
 
 from ringback.cli.arguments import ListingGroup, parse_arguments, time_option, with_offset
+from ringback.cli.call_words import describe_status
 from ringback.cli.client_options import (
     CallId,
     DocumentOptions,
@@ -116,13 +117,7 @@ def list_calls(
 
 
 def _to_row(call: Call) -> Mapping[str, Any]:
-    """As it is, but a call that waits for its start has another status than one that runs."""
-    row = call.model_dump()
-    if call.status != "working" or call.dispatched_at is not None:
-        return row
-    from ringback.domain.wait_words import WAIT_WORDS  # noqa: PLC0415 - most calls that are listed do not wait
-
-    return row | {"status": f"working ({WAIT_WORDS.get(call.waits_for or '', 'not started')})"}
+    return call.model_dump() | {"status": describe_status(call)}
 
 
 @app.command("show")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ringback.cli.arguments import parse_arguments, read_object
+from ringback.cli.call_words import format_progress
 from ringback.cli.callback_text import describe_own_data, describe_webhook_event
 from ringback.cli.client_options import (
     CORRELATION_OPTIONS,
@@ -21,7 +22,6 @@ from ringback.cli.client_options import (
     PrintOptions,
     client_command,
 )
-from ringback.cli.following import format_progress
 from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
 from ringback.client.problems import ClientError, InvalidRequest
 from ringback.suggestions import find_similar

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ringback.cli.arguments import time_option, with_offset
+from ringback.cli.call_words import describe_outcome, describe_status
 from ringback.cli.client_options import (
     OfCorrelation,
     OfSession,
@@ -22,7 +23,7 @@ from ringback.cli.client_options import (
     WaitSeconds,
     client_command,
 )
-from ringback.cli.following import StillAway, describe_outcome, end_of_wait, exit_code_of_wait, repeat_request
+from ringback.cli.following import StillAway, end_of_wait, exit_code_of_wait, repeat_request
 from ringback.cli.output import (
     EXIT_NO_RESULT,
     TRY_AGAIN,
@@ -181,7 +182,9 @@ def _print_calls(waited: _Waited, *, as_json: bool) -> None:
         print_models(waited.calls)
     else:
         for call in waited.calls:
-            print_output(f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {call.status}")
+            print_output(
+                f"{call.id} {call.status} ({call.outcome})" if call.final else f"{call.id} {describe_status(call)}"
+            )
     for call_id in waited.erased_ids:
         print_message(f"{call_id} was erased during the wait.")
 
