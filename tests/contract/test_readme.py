@@ -24,6 +24,7 @@ from ringback.upstreams.config import parse_upstream_option
 from scripts.ports import free_port
 from tests.support import npm
 from tests.support.forked_commands import run_forked_program, running_forked_command
+from tests.support.forked_ringback import forked_ringback_program
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
@@ -157,10 +158,12 @@ async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_giv
     client_file.parent.mkdir()
     client_file.write_text('{"mcpServers": {"time": {"command": "mcp-server-time"}}}  // mine\n', encoding="utf-8")
     before = client_file.read_bytes()
-    commands = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    commands = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     folders = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
 
-    printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
+    async with forked_ringback_program() as program:
+        commands["PATH"] = f"{program}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
     connected = client_file.read_text(encoding="utf-8")
     undo = ("connect", "cursor", "--undo")
     async with running_forked_command(*undo, folder=tmp_path, environment=os.environ | commands | folders) as undoing:
