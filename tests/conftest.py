@@ -43,7 +43,7 @@ trust_one_authority()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-for profile, examples in {"default": 40, "deep": 2000}.items():
+for profile, examples in {"default": 25, "deep": 2000}.items():
     settings.register_profile(
         profile,
         max_examples=examples,
