@@ -8,7 +8,7 @@ import functools
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -47,9 +47,20 @@ class TestDatabases:
             return query(statement, *parameters)
 
     def count_rows(self, folder: Path) -> Mapping[str, int]:
+        with self.counting_rows(folder) as count:
+            return count()
+
+    @contextmanager
+    def counting_rows(self, folder: Path) -> Generator[Callable[[], Mapping[str, int]]]:
+        """A function that counts the rows of each table, for tests that count many times."""
         with self._querying(folder) as query:
             tables = [str(name) for (name,) in query(_TABLES[self.kind])]
-            return dict(query(" UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables)))  # noqa: S608 - its names
+            counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables)  # noqa: S608 - its names
+
+            def count() -> Mapping[str, int]:
+                return dict(query(counts))
+
+            yield count
 
     def read_tables(self, folder: Path) -> Mapping[str, Sequence[tuple[Any, ...]]]:
         with self._querying(folder) as query:
@@ -144,6 +155,11 @@ def query_rows(folder: Path, statement: str, *parameters: Any) -> Sequence[tuple
 def count_rows(folder: Path) -> Mapping[str, int]:
     """The number of rows of each table."""
     return TEST_DATABASES.count_rows(folder)
+
+
+def counting_rows(folder: Path) -> AbstractContextManager[Callable[[], Mapping[str, int]]]:
+    """`count_rows` without its arguments, on a connection that is kept until the end of the context."""
+    return TEST_DATABASES.counting_rows(folder)
 
 
 def read_tables(folder: Path) -> Mapping[str, Sequence[tuple[Any, ...]]]:

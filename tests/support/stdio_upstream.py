@@ -38,7 +38,8 @@ def answer_request(request: dict[str, Any]) -> None:
         case "ping":
             send(id=request["id"], result={})
         case _:
-            send(id=request["id"], error={"code": -32601, "message": "Method not found"})
+            data = {"method": request["method"]}
+            send(id=request["id"], error={"code": -32601, "message": "Method not found", "data": data})
 
 
 def call_tool(request: dict[str, Any]) -> None:
