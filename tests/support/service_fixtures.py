@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.databases import TEST_DATABASES
 from tests.support.service import ServiceUnderTest, running_service
 
 
@@ -25,5 +26,7 @@ async def own_service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
 @pytest.fixture(scope="module")
 async def shared_service(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ServiceUnderTest]:
     """For tests that change nothing which another one notices: its start takes as long as ten requests."""
-    async with running_service(module_path_factory.mktemp("service")) as running:
-        yield running
+    folder = module_path_factory.mktemp("service")
+    async with running_service(folder) as running:
+        with TEST_DATABASES.keep_connection(folder):
+            yield running
