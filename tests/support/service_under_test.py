@@ -1,6 +1,6 @@
 """What a test does with a service in this process (`tests.support.service` opens it): clients, and the runner's part."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.services.services import Services
 from tests.support.clock import OffsetClock
-from tests.support.databases import counting_rows
+from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.login_flow import ScriptedLoginFlow
@@ -70,8 +70,6 @@ class ServiceUnderTest:
     failing_endpoints: set[str] = field(default_factory=set[str])
     """Paths of MCP endpoints that are to count as failing."""
     _stack: AsyncExitStack
-    _count_rows: Callable[[], Mapping[str, int]] | None = None
-    """Set by the first count. Its connection is kept: a new one first reads the schema, which takes 2 ms."""
 
     async def create_client(self, principal: str, **key: Any) -> httpx.AsyncClient:
         """An HTTP client with an API key of this principal; `scopes` and `upstreams` restrict the key."""
@@ -209,9 +207,7 @@ class ServiceUnderTest:
 
     def count_rows(self) -> dict[str, int]:
         """The number of rows of each table except keys, which a rejected request must not change."""
-        if self._count_rows is None:
-            self._count_rows = self._stack.enter_context(counting_rows(self.folder))
-        return {table: count for table, count in self._count_rows().items() if table != "api_keys"}
+        return {table: count for table, count in count_rows(self.folder).items() if table != "api_keys"}
 
 
 async def _read_call(tx: Transaction, call_id: str) -> Call:
