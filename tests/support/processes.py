@@ -30,6 +30,8 @@ FORK_SERVER.set_forkserver_preload(
     [
         *("tests.crash.crashing_service", "tests.crash.extension_server", "tests.support.forked_commands"),
         "tests.crash.receiving_process",
+        *("scripts.chaos_runs.service", "scripts.chaos_runs.receiver", "scripts.chaos_runs.upstreams"),
+        "scripts.soak_runs.hostile_clients",
         *(
             "ringback.cli.commands.serve",
             "ringback.cli.commands.listen",
@@ -41,6 +43,7 @@ FORK_SERVER.set_forkserver_preload(
         "tests.support.forked_setup",  # the last
     ]
 )
+"""Its list of modules is one for the whole process: another list would replace it."""
 
 
 @dataclass(slots=True)
