@@ -267,6 +267,16 @@ def test_more_calls_than_a_wait_can_keep_are_refused_with_the_option_that_narrow
     assert ran.stderr == "Error: More than 1 calls match. Narrow the filters, with --since for example.\n"
 
 
+@pytest.mark.parametrize("option", ["--all", "--any"])
+def test_a_wait_names_the_id_of_which_there_is_no_call(run: Run, service: respx.MockRouter, option: str) -> None:
+    problem = {"status": 404, "detail": "call_ids[1]: No call of yours has this id.", "index": 1}
+    service.post("/v1/calls/wait").respond(404, json=problem, headers=PROBLEM_JSON)
+
+    ran = run("wait", CALL_ID, "call_typo", option)
+
+    assert (ran.exit_code, ran.stderr) == (2, "Error: call_typo: No call of yours has this id.\n")
+
+
 def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:
     """A mistyped id must not look like success."""
     service.get("/v1/calls").respond(json={"calls": [], "next_cursor": None})

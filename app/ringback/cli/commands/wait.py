@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -31,6 +31,7 @@ from ringback.cli.output import (
     print_models,
     print_output,
 )
+from ringback.client.problems import Problem
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
@@ -82,7 +83,8 @@ def wait(
 
     async def run(client: RingbackClient) -> _Waited:
         search = partial(_find_calls, client, call_ids or [], filters)
-        return await _wait(search, for_any=wait_for_any, wait_seconds=wait_seconds)
+        with _naming_call(call_ids or []):
+            return await _wait(search, for_any=wait_for_any, wait_seconds=wait_seconds)
 
     waited = options.run(run)
     if not waited.calls and not waited.erased_ids:
@@ -105,6 +107,19 @@ def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wai
         raise typer.BadParameter("give CALL_IDs, or --session, --correlation, --upstream, --tool or --since")
     if filters and wait_for_any:
         raise typer.BadParameter("--any takes CALL_IDs: of the calls that match, some may have ended already")
+
+
+@contextmanager
+def _naming_call(call_ids: Sequence[str]) -> Generator[None]:
+    """A problem with one of the ids names the id instead of its place in the request."""
+    try:
+        yield
+    except Problem as problem:
+        index = problem.extra.get("index")
+        if isinstance(index, int) and 0 <= index < len(call_ids):
+            problem.detail = problem.detail.replace(f"call_ids[{index}]", call_ids[index], 1)
+            problem.args = (problem.detail,)
+        raise
 
 
 async def _find_calls(client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any]) -> AwaitedCalls:
