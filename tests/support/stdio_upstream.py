@@ -1,7 +1,7 @@
 """An MCP server over stdio that tests start as a child: its tools return its PID, wait, write garbage, or exit.
 
-It uses no SDK, whose import takes two seconds of CPU in each child. Other tests start servers with SDKs: test_servers (from
-PyPI), test_everything_server (from npm), test_measure_files, test_command_processes (the demo).
+It uses no SDK, whose import takes two seconds of CPU in each child. Other tests start servers with SDKs:
+test_third_party_servers (from PyPI), test_everything_server (from npm), test_measure_files, test_command_processes (the demo).
 """
 
 import json
