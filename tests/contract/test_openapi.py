@@ -88,6 +88,7 @@ def test_the_module_prints_the_committed_document_in_every_process(
 ) -> None:
     """The seed of this process's hashes differs from one run to the next, unless the environment names it."""
     monkeypatch.setattr(sys, "argv", ["openapi_export"])
+    monkeypatch.delitem(sys.modules, EXPORT, raising=False)  # another test may have imported it
     runpy.run_module(EXPORT, run_name="__main__")
 
     written = capsysbinary.readouterr().out
