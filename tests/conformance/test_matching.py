@@ -23,7 +23,7 @@ from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
-EXAMPLES: Final = max(10, settings().max_examples // 2)
+EXAMPLES: Final = max(20, settings().max_examples // 2)
 """On each of the two stores."""
 
 # Few words for everything, so that much fits by chance; some that could be confused once they are joined.

@@ -16,7 +16,7 @@ from ringback.domain.webhook import HOLDING_STATES, Webhook, WebhookState, match
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB, EVENT, WEBHOOK
 
-EXAMPLES: Final = max(10, settings().max_examples // 2)
+EXAMPLES: Final = max(20, settings().max_examples // 2)
 """Of each of twelve twists."""
 FILTERS = ("upstream", "tool", "call_id", "client_session_id", "correlation_id")
 
