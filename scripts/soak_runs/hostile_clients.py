@@ -48,7 +48,6 @@ class HostileSpec:
     """The kinds that do nothing."""
     webhooks: int = callers.WEBHOOKS
     timeout_seconds: float = callers.TIMEOUT_SECONDS
-    large_results: int = readers.RESULTS
 
     def is_active(self, kind: str) -> bool:
         return kind not in self.without
@@ -70,7 +69,7 @@ async def main(spec: HostileSpec) -> None:
         }
         await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the service creates the document once
         await crowd[callers.CORRELATED].register_correlated(spec.webhooks)
-        paths = await readers.make_large_results(crowd[readers.UNREAD_RESULTS], spec.large_results)
+        paths = await readers.make_large_results(crowd[readers.UNREAD_RESULTS])
         print("ready", flush=True)
         os.nice(NICENESS)  # not before: beside busy processes, what is prepared at low priority takes minutes
         key = spec.keys[PRINCIPAL_BY_KIND[readers.UNREAD_RESULTS]]

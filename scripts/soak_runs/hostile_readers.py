@@ -18,9 +18,9 @@ HELD_SECONDS: Final = 20.0
 HEAD_BYTES: Final = 12
 
 
-async def make_large_results(caller: Caller, count: int) -> list[str]:
-    """The paths of so many results of 15 MB."""
-    return [f"/v1/calls/{await caller.make_large_result()}/result" for _ in range(count)]
+async def make_large_results(caller: Caller) -> list[str]:
+    """The paths of several results of 15 MB."""
+    return [f"/v1/calls/{await caller.make_large_result()}/result" for _ in range(RESULTS)]
 
 
 async def read_nothing(paths: Sequence[str], key: str, port: int, done: Counter[str]) -> None:
@@ -28,7 +28,7 @@ async def read_nothing(paths: Sequence[str], key: str, port: int, done: Counter[
     async with asyncio.TaskGroup() as group:
         for number in range(CONNECTIONS):
             request = (
-                f"GET {paths[number % len(paths)]} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n"
+                f"GET {paths[number % RESULTS]} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n"
             )
             group.create_task(repeat_connections(SOURCE, port, _make_script(request.encode()), done))
 

@@ -18,7 +18,6 @@ from ringback.service_database import open_api_keys
 from scripts.ports import free_port
 from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_clients as crowd
-from scripts.soak_runs import hostile_readers as readers
 from scripts.soak_runs import stored_data as history
 from scripts.soak_runs.measured_client import Callbacks, MeasuredClient, receiving
 from scripts.soak_runs.service import Service, ServiceSpec, make_settings, running_http_upstream, running_service
@@ -49,8 +48,6 @@ class SoakPlan:
     """Those that match calls by their correlation."""
     timeout_seconds: float = callers.TIMEOUT_SECONDS
     """Of the hostile clients' calls."""
-    large_results: int = readers.RESULTS
-    """Those that are requested and not read."""
 
 
 def make_plan(minutes: float, *, without: Sequence[str] = ()) -> SoakPlan:
@@ -125,7 +122,6 @@ async def running_hostile_clients(
         without=list(plan.without),
         webhooks=plan.webhooks,
         timeout_seconds=plan.timeout_seconds,
-        large_results=plan.large_results,
     )
     async with running_forked_script(
         Path(crowd.__file__), json.dumps(asdict(of_crowd)), folder=Path.cwd(), environment=os.environ

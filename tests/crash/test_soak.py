@@ -20,7 +20,6 @@ ALONE_SECONDS = 1.0
 """Instead of the ten that scripts/soak takes to measure latencies that it compares."""
 FEW_ROWS = StoredDataSize(archived_calls=500, held=100)
 FEW_WEBHOOKS = 30
-FEW_LARGE_RESULTS = 2
 """Without --deep. A count of lost calls needs no more, and test_statement_work counts the work of statements on many rows."""
 BESIDE_SECONDS = 2.0
 """Without --deep. Each kind of hostile client runs from the first second on, and all together use as much CPU as there is."""
@@ -38,7 +37,6 @@ async def test_a_client_loses_nothing_beside_hostile_clients_of_every_kind(*, de
         beside_seconds=BESIDE_SECONDS,
         size=FEW_ROWS,
         webhooks=FEW_WEBHOOKS,
-        large_results=FEW_LARGE_RESULTS,
         timeout_seconds=SHORT_TIMEOUT_SECONDS,
     )
     shown = await run_soak(plan if deep else short)
