@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pydantic_settings import EnvSettingsSource
 
 from ringback.api import app as ringback_api
+from ringback.cli import app as ringback_cli
 from ringback.server import GARBAGE_THRESHOLD
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite import store as sqlite_store
@@ -43,7 +44,7 @@ trust_one_authority()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-for profile, examples in {"default": 40, "deep": 2000}.items():
+for profile, examples in {"default": 25, "deep": 2000}.items():
     settings.register_profile(
         profile,
         max_examples=examples,
@@ -249,7 +250,7 @@ def patient() -> Generator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Stores copy their empty tables, and applications share their routes."""
+    """Stores copy their empty tables, applications share their routes, and a command is run again as it was made."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ringback_api, "create_documented_app", make_sharing_describe_app(ringback_api.create_documented_app)
@@ -260,6 +261,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         patch.setattr(database, "create_database_file", make_copying_create_file(database.create_database_file))
         for name in ("_extract_field_info", "_field_is_complex"):
             patch.setattr(EnvSettingsSource, name, make_remembering(getattr(EnvSettingsSource, name)))
+        # Typer makes a validator for each option of a command that runs.
+        patch.setattr(ringback_cli, "_make_command", functools.cache(ringback_cli._make_command))  # pyright: ignore[reportPrivateUsage]
         # The dashboard has 90 paths.
         patch.setattr(starlette.routing, "compile_path", functools.cache(starlette.routing.compile_path))
         yield

@@ -361,6 +361,7 @@ def _bind_listener(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as problem:
         kind = AddressTaken if problem.errno == errno.EADDRINUSE else SettingsError
+        option = "--host" if problem.errno == errno.EADDRNOTAVAIL else "--port"
         raise kind(
-            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}. Choose another --host or --port."
+            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}. Choose another {option}."
         ) from None

@@ -1,13 +1,12 @@
 """Processes that are restarted when they have died, and the faults injected into them.
 
-Each process is forked from `multiprocessing`'s forkserver, which has imported everything once. That saves a second for every
-start.
+Each process is forked from the server of `tests.support.processes`, which has imported everything once. That saves a second for
+every start.
 """
 
 import asyncio
 import fcntl
 import importlib
-import multiprocessing
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from ringback.waits import wait_first
 from scripts.chaos_runs.plan import ServiceRun
+from tests.support.processes import FORK_SERVER
 
 START_SECONDS: Final = 300.0
 """For a start, which takes half a second on an idle machine, and more than a minute beside twenty busy processes."""
@@ -29,8 +29,6 @@ RESTART_SECONDS: Final = 0.5
 """Between two starts of a node without a database."""
 FREEZE_SECONDS: Final = 0.3
 """The longest stop of a service that stops itself."""
-_FORK_SERVER: Final = multiprocessing.get_context("forkserver")
-_FORK_SERVER.set_forkserver_preload(["scripts.chaos_runs.service", "scripts.chaos_runs.receiver"])
 
 LOG_CHARACTERS_QUOTED: Final = 2000
 """Characters of a log that an error message quotes."""
@@ -92,7 +90,7 @@ class ManagedProcess:
                 os.kill(self.process.pid, number)
 
     async def _run_once(self, spec: Spec, life: ServiceRun | None) -> None:
-        process = _FORK_SERVER.Process(target=_enter, args=(self.entry, spec, self.log), daemon=True)
+        process = FORK_SERVER.Process(target=_enter, args=(self.entry, spec, self.log), daemon=True)
         await asyncio.to_thread(process.start)
         self.process = process
         try:

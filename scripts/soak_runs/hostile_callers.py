@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import httpx
 
-from scripts.soak_runs.http_upstream import FLOODS
-from scripts.soak_runs.service import HOSTILE, STREAMING
-from scripts.soak_runs.upstream import MALFORMED_RESPONSES
+from scripts.soak_runs.http_upstream import FLOODS, STREAMING
+from scripts.soak_runs.upstream import HOSTILE, MALFORMED_RESPONSES
 
 NAMES, HELD, CORRELATED = "hung_names", "held_deliveries", "correlated_webhooks"
 GARBLING, FLOODING = "garbling_upstream", "flooding_upstream"
@@ -18,6 +17,7 @@ FLOODING_STREAMS = "flooding_streams"
 FILTERS, CURSORS = "fruitless_filters", "old_cursors"
 WEBHOOKS: Final = 1000
 """The default quota."""
+TIMEOUT_SECONDS: Final = 30.0
 REGISTERING_AT_ONCE: Final = 4
 UNMATCHED_FILTER: Final = (
     "/v1/calls?status=cancelled",
@@ -35,10 +35,19 @@ UNMATCHED_FILTER: Final = (
 class Caller:
     """The client of one hostile principal; counts the responses."""
 
-    def __init__(self, http: httpx.AsyncClient, receiver_url: str, done: Counter[str]) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        receiver_url: str,
+        done: Counter[str],
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._http = http
         self._receiver_url = receiver_url
         self._done = done
+        self._timeout_seconds = timeout_seconds
+        """Of each call, except those with large results."""
         self._numbers = itertools.count()
 
     async def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response | None:
@@ -53,7 +62,13 @@ class Caller:
         return response
 
     async def start_call(self, tool: str, arguments: dict[str, Any], **more: Any) -> None:
-        body = {"upstream": HOSTILE, "tool": tool, "arguments": arguments, "timeout_seconds": 30, **more}
+        body = {
+            "upstream": HOSTILE,
+            "tool": tool,
+            "arguments": arguments,
+            "timeout_seconds": self._timeout_seconds,
+            **more,
+        }
         await self.request("POST", "/v1/calls", body)
 
     # -- one request of each kind --

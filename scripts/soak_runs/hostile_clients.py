@@ -1,4 +1,4 @@
-"""All hostile clients at once, in their own process: `python -m scripts.soak_runs.hostile_clients SPEC`.
+"""All hostile clients at once, in their own process: `hostile_clients.py SPEC`, which is forked.
 
 Prints `ready` when everything is registered, runs until its standard input ends, and prints its counts as one JSON object.
 """
@@ -47,6 +47,7 @@ class HostileSpec:
     without: Sequence[str] = ()
     """The kinds that do nothing."""
     webhooks: int = callers.WEBHOOKS
+    timeout_seconds: float = callers.TIMEOUT_SECONDS
 
     def is_active(self, kind: str) -> bool:
         return kind not in self.without
@@ -58,7 +59,12 @@ async def main(spec: HostileSpec) -> None:
     receiver_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
     async with contextlib.AsyncExitStack() as stack:
         crowd = {
-            kind: callers.Caller(await stack.enter_async_context(_client(spec, kind)), receiver_url, done[kind])
+            kind: callers.Caller(
+                await stack.enter_async_context(_client(spec, kind)),
+                receiver_url,
+                done[kind],
+                timeout_seconds=spec.timeout_seconds,
+            )
             for kind in (*callers.KINDS, readers.UNREAD_RESULTS)
         }
         await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the service creates the document once

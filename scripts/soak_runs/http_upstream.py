@@ -10,6 +10,8 @@ import re
 import sys
 from typing import Any
 
+STREAMING = "streaming"
+"""The name of the upstream, which only the hostile clients call."""
 NICENESS = 10
 """As in `scripts.soak_runs.hostile_clients`."""
 BATCH = 100

@@ -12,7 +12,8 @@ import httpx
 
 from ringback.domain.clock import SystemClock
 from ringback.receiver import VerificationError, verify
-from scripts.soak_runs.service import CALM_TOOL_UPSTREAM, Service
+from scripts.soak_runs.service import Service
+from scripts.soak_runs.upstream import CALM
 
 CALLS_PER_SECOND: Final = 10.0
 CALLBACK_SECONDS: Final = 60.0
@@ -101,7 +102,7 @@ class MeasuredClient:
         self._number += 1
         name = f"quiet-{self._number}"
         body: dict[str, Any] = {
-            "upstream": CALM_TOOL_UPSTREAM,
+            "upstream": CALM,
             "tool": "echo",
             "arguments": {"number": self._number},
             "client_session_id": "quiet",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from scripts.soak_runs import stored_data as history
 from scripts.soak_runs.measured_client import Callbacks, MeasuredClient, receiving
 from scripts.soak_runs.service import Service, ServiceSpec, make_settings, running_http_upstream, running_service
 from scripts.soak_runs.verdict import SoakMeasurements
+from tests.support.forked_commands import ForkedCommand, running_forked_script
 from tests.support.name_servers import HANG_BEHAVIOUR, name_server
 
 MEASURED_PRINCIPAL: Final = "quiet"
@@ -44,6 +46,8 @@ class SoakPlan:
     """Kinds of hostile clients that do nothing."""
     webhooks: int = callers.WEBHOOKS
     """Those that match calls by their correlation."""
+    timeout_seconds: float = callers.TIMEOUT_SECONDS
+    """Of the hostile clients' calls."""
 
 
 def make_plan(minutes: float, *, without: Sequence[str] = ()) -> SoakPlan:
@@ -97,15 +101,13 @@ async def _keys(spec: ServiceSpec) -> dict[str, str]:
 
 
 class HostileProcess:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: ForkedCommand) -> None:
         self._process = process
 
     async def stop(self) -> dict[str, dict[str, int]]:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        output, _ = await asyncio.wait_for(self._process.communicate(), READY_SECONDS)
+        output, error = await asyncio.wait_for(self._process.communicate(), READY_SECONDS)
         if self._process.returncode:
-            raise RuntimeError("the hostile clients failed; the traceback is above")
+            raise RuntimeError(f"the hostile clients failed: {error.decode()}")
         return json.loads(output)
 
 
@@ -114,20 +116,18 @@ async def running_hostile_clients(
     service: Service, spec: ServiceSpec, keys: Mapping[str, str], plan: SoakPlan
 ) -> AsyncGenerator[HostileProcess]:
     of_crowd = crowd.HostileSpec(
-        url=service.url, port=spec.port, keys=dict(keys), without=list(plan.without), webhooks=plan.webhooks
+        url=service.url,
+        port=spec.port,
+        keys=dict(keys),
+        without=list(plan.without),
+        webhooks=plan.webhooks,
+        timeout_seconds=plan.timeout_seconds,
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "scripts.soak_runs.hostile_clients", json.dumps(asdict(of_crowd)),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
+    async with running_forked_script(
+        Path(crowd.__file__), json.dumps(asdict(of_crowd)), folder=Path.cwd(), environment=os.environ
+    ) as process:
         await asyncio.wait_for(process.stdout.readline(), READY_SECONDS)
         yield HostileProcess(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def count_stuck_calls(service: Service, keys: Mapping[str, str]) -> int:

@@ -1,32 +1,27 @@
 """Ringback in its own process, which resolves callback hosts at the name servers of the run."""
 
 import asyncio
-import json
+import dataclasses
 import os
+import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import httpx
 
 from ringback.bootstrap import Environment
 from ringback.notifier.http.resolver import CAresResolver
 from ringback.server import serve
 from ringback.settings import Settings, load_settings
 from ringback.upstreams.config import parse_upstream_option
+from scripts.soak_runs.http_upstream import STREAMING
+from scripts.soak_runs.upstream import CALM, HOSTILE
+from tests.support.processes import running_process
 
-READY_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 0.05
 UPSTREAM: Final = Path(__file__).with_name("upstream.py")
 HTTP_UPSTREAM: Final = Path(__file__).with_name("http_upstream.py")
-CALM_TOOL_UPSTREAM, HOSTILE = "calm", "hostile"
-"""Two processes of the same server. Only the hostile clients call the second one."""
-STREAMING = "streaming"
-"""The HTTP server that floods its streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +41,6 @@ class ServiceSpec:
 class Service:
     url: str
     pid: int
-    log: Path
 
     def rss_mib(self) -> float:
         """The resident memory, as the kernel counts it."""
@@ -79,45 +73,18 @@ async def running_http_upstream(spec: ServiceSpec) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def running_service(spec: ServiceSpec) -> AsyncGenerator[Service]:
-    """Start the service, and end it with SIGTERM; raises `TimeoutError` if it does not end."""
-    log = Path(spec.folder) / "service.log"
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "scripts.soak_runs.service", json.dumps(asdict(spec)), stdout=output, stderr=output
-        )
-    try:
-        await _answering(f"{spec.url}/readyz", process, log)
-        yield Service(spec.url, process.pid, log)
-        process.terminate()
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    """Start the service, and end it with SIGTERM; raises `AssertionError` if it does not end."""
+    async with running_process(module=__name__, **asdict(spec)) as process:
+        assert process.process.pid is not None
+        yield Service(process.url, process.process.pid)
+        process.send_signal(signal.SIGTERM)
+        await process.wait_until_dead()
 
 
-async def _answering(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
-    async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
-        while True:
-            if process.returncode is not None:
-                raise RuntimeError(f"the service ended; its log is {log}")
-            try:
-                if (await http.get(url)).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(POLL_SECONDS)
-
-
-def main(text: str) -> None:
-    fields: dict[str, Any] = json.loads(text)
-    spec = ServiceSpec(**fields)
+def main(fields: Mapping[str, Any]) -> None:
+    os.environ.pop("RINGBACK_CONFIG", None)
+    spec = ServiceSpec(**{field.name: fields[field.name] for field in dataclasses.fields(ServiceSpec)})
     command = f"{sys.executable} -I -S {UPSTREAM}"
-    configs = [parse_upstream_option(f"{name}={command} {name}") for name in (CALM_TOOL_UPSTREAM, HOSTILE)]
+    configs = [parse_upstream_option(f"{name}={command} {name}") for name in (CALM, HOSTILE)]
     configs.append(parse_upstream_option(f"{STREAMING}=http://127.0.0.1:{spec.streaming_port}/mcp"))
     serve(make_settings(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
-
-
-if __name__ == "__main__":
-    os.environ.pop("RINGBACK_CONFIG", None)
-    main(sys.argv[1])

@@ -19,7 +19,8 @@ LONG_BYTES = 40_000_000
 LARGE_PAIRS = 7_500_000
 """Of two digits, in a large result."""
 NOTIFICATIONS = 20_000
-HOSTILE = "hostile"
+CALM, HOSTILE = "calm", "hostile"
+"""Two processes of this server, by the names of their upstreams. Only the hostile clients call the second one."""
 NICENESS = 10
 """As in `scripts.soak_runs.hostile_clients`."""
 RESULTS: dict[str, Any] = {

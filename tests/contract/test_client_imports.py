@@ -44,35 +44,38 @@ def is_part_of(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def test_importing_the_client_imports_fewer_modules_than_what_it_is_built_on() -> None:
-    client, foundation = list_modules("import ringback.client"), list_modules("import httpx, pydantic")
+    foundation, client = list_modules_after_each("import httpx, pydantic", "import ringback.client")
 
     assert len(client) <= 1.3 * len(foundation)
 
 
-def test_using_the_client_imports_what_it_is_built_on_and_only_the_modules_of_its_own() -> None:
-    imported = list_modules("from ringback.client import RingbackClient; RingbackClient('http://127.0.0.1:1')")
-    ours = {module for module in imported if is_part_of(module, ("ringback",))} - {"ringback"}
+def test_using_the_client_imports_what_it_is_built_on_and_what_few_processes_use_comes_with_its_first_use() -> None:
+    used, *later = list_modules_after_each(
+        "from ringback.client import RingbackClient; RingbackClient('http://127.0.0.1:1')",
+        "from ringback.client import SyncRingbackClient",
+        "from ringback.client import DurableCaller",
+    )
+    ours = {module for module in used if is_part_of(module, ("ringback",))} - {"ringback"}
 
-    assert "httpx" in imported
+    assert "httpx" in used
     assert [module for module in ours if not is_part_of(module, OURS)] == []
-    assert [module for module in imported if is_part_of(module, (*FOREIGN, *ON_DEMAND))] == []
+    assert [module for module in used if is_part_of(module, (*FOREIGN, *ON_DEMAND))] == []
+    for imported in later:
+        assert [module for module in imported if is_part_of(module, FOREIGN)] == []
+        assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
+    assert ON_DEMAND[0] in later[-1]
+    assert ON_DEMAND[1] in later[0]
 
 
-@pytest.mark.parametrize("name", ["SyncRingbackClient", "DurableCaller"])
-def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_service(name: str) -> None:
-    imported = list_modules(f"from ringback.client import {name}")
-
-    assert [module for module in imported if is_part_of(module, FOREIGN)] == []
-    assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
-
-
-@pytest.mark.parametrize("command", ["call", "webhooks", "listen"])
-def test_a_command_imports_its_client_once_its_arguments_are_right_and_nothing_that_only_some_of_its_options_need(
-    command: str,
-) -> None:
-    program = f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')"
+def test_a_command_imports_its_client_once_its_arguments_are_right_and_nothing_that_only_some_of_its_options_need() -> (
+    None
+):
+    programs = [
+        f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')"
+        for command in ("call", "webhooks", "listen")
+    ]
     use = "from ringback.cli.client_options import create_client; create_client('http://127.0.0.1:1', None)"
-    before, after = list_modules_after_each(program, use)
+    *_, before, after = list_modules_after_each(*programs, use)
     models = {module for module in after if module.startswith("ringback.client.") and module.endswith("models")}
 
     assert [module for module in before if is_part_of(module, ("httpx", "sqlite3", "ringback.client.client"))] == []

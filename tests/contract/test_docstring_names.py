@@ -17,6 +17,9 @@ DOTTED: Final = re.compile(r"`((?:[a-z]\w*\.)+[A-Z]\w*(?:\.\w+)*)`")
 NOT_MODULES: Final = frozenset({"asyncpg", "httpx", "httpx2", "json", "mcp", "ringback"})
 """Libraries, and names as a user imports them."""
 RAISED: Final = re.compile(r"\bRaises ([^.;:]*)")
+DOCSTRING: Final = re.compile(r'^ *r?"""(.*?)"""', re.DOTALL | re.MULTILINE)
+"""Docstrings, those of constants and members included. To parse all modules takes a second."""
+HANDLING: Final = re.compile(r"^ *(?:raise|except) .*$", re.MULTILINE)
 
 
 @cache
@@ -50,9 +53,8 @@ def find_in_docstrings(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
         (name, found)
         for name, text in read_modules().items()
         if pattern.search(text)
-        for node in ast.walk(parse_module(name))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for found in pattern.findall(ast.get_docstring(node) or "")
+        for docstring in DOCSTRING.findall(text)
+        for found in pattern.findall(docstring)
     }
 
 
@@ -63,8 +65,17 @@ def is_defined(name: str) -> bool:
     return any(member in find_definitions(parse_module(owner)) for owner in owners)
 
 
+@cache
+def list_handled_names() -> frozenset[str]:
+    """The names in statements that raise or handle an error."""
+    statements = chain.from_iterable(HANDLING.findall(text) for text in read_modules().values())
+    return frozenset(chain.from_iterable(re.findall(r"\w+", statement) for statement in statements))
+
+
 def is_used(name: str, module: str) -> bool:
     """Whether the code of a module has the name. The module whose docstring has it is the first that is looked at."""
+    if name in list_handled_names():
+        return True
     others = (each for each, text in read_modules().items() if each != module and name in text)
     trees = (parse_module(each) for each in chain([module], others))
     return any(isinstance(node, ast.Name) and node.id == name for tree in trees for node in ast.walk(tree))

@@ -4,7 +4,9 @@ Those in Python run in forks, where the service is imported already: tests/contr
 show what each part imports.
 """
 
+import ast
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -17,13 +19,16 @@ import httpx
 import pytest
 
 from ringback.bootstrap import open_application
+from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
+from ringback.receiver import ReceiverApp
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from ringback.upstreams.config import parse_upstream_option
 from scripts.ports import free_port
 from tests.support import npm
 from tests.support.forked_commands import run_forked_program, running_forked_command
+from tests.support.forked_ringback import forked_ringback_program
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
@@ -31,6 +36,10 @@ from tests.support.upstreams import serving
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 _BLOCK: Final = re.compile(r"<!-- run: (?P<kind>[a-z-]+) -->\n```\w+\n(?P<code>.*?)```", re.DOTALL)
+
+_FENCED_CODE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_INLINE_CODE: Final = re.compile(r"`([^`]+)`")
+_NAMED_OBJECTS: Final = {"receiver": ReceiverApp, "ringback": RingbackClient}
 
 
 def snippets(kind: str) -> list[str]:
@@ -62,6 +71,33 @@ async def run_snippet(*command: str, folder: Path, stdin: str = "", **environmen
 
 async def run_python(code: str, *, folder: Path, stdin: str = "", **environment: str) -> str:
     return await run_forked_program(code, folder=folder, environment=os.environ | environment, stdin=stdin.encode())
+
+
+def inline_method_calls() -> list[tuple[inspect.Signature, ast.Call]]:
+    """Each call in the text, such as `await receiver.wait_for(…)`, with the signature of the method that it names."""
+    text = _FENCED_CODE.sub("", (ROOT / "README.md").read_text(encoding="utf-8"))
+    found: list[tuple[inspect.Signature, ast.Call]] = []
+    for span in _INLINE_CODE.findall(text):
+        try:
+            expression = ast.parse(" ".join(span.split()), mode="eval").body
+        except SyntaxError:
+            continue
+        match expression.value if isinstance(expression, ast.Await) else expression:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) as call if name in _NAMED_OBJECTS:
+                found.append((inspect.signature(getattr(_NAMED_OBJECTS[name], method)), call))
+            case _:
+                pass
+    return found
+
+
+def test_the_method_calls_in_the_text_have_the_arguments_that_their_methods_require() -> None:
+    found = inline_method_calls()
+
+    for signature, call in found:  # None stands for the object of the method
+        signature.bind(None, *call.args, **{each.arg or "": each.value for each in call.keywords})
+    assert {"wait_for", "put_webhook", "resume"} <= {
+        call.func.attr for _, call in found if isinstance(call.func, ast.Attribute)
+    }
 
 
 def test_the_recipes_of_clients_are_what_the_interop_runs_write() -> None:
@@ -157,10 +193,12 @@ async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_giv
     client_file.parent.mkdir()
     client_file.write_text('{"mcpServers": {"time": {"command": "mcp-server-time"}}}  // mine\n', encoding="utf-8")
     before = client_file.read_bytes()
-    commands = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    commands = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     folders = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
 
-    printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
+    async with forked_ringback_program() as program:
+        commands["PATH"] = f"{program}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
     connected = client_file.read_text(encoding="utf-8")
     undo = ("connect", "cursor", "--undo")
     async with running_forked_command(*undo, folder=tmp_path, environment=os.environ | commands | folders) as undoing:

@@ -4,27 +4,29 @@ import asyncio
 import json
 import os
 import signal
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
+from mcp.client._transport import Transport
 
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService, read_running_service
 from ringback.cli.file_locks import is_locked
 from ringback.client import RingbackClient
 from tests.support.client_calls import wait_for_states
+from tests.support.forked_bridge import forked_bridge
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import ControlledUpstream, serving, wait_until_true
 
 
-def make_command(tmp_path: Path) -> tuple[StdioServerParameters, ServicePaths]:
+def make_command(tmp_path: Path) -> tuple[Callable[[], Transport], ServicePaths]:
+    """What forks `ringback mcp`, which starts the service. test_connected_clients starts its Python, too."""
     folders = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE")}
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "RINGBACK_CONFIG": "/no/such/file", **folders}
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "ringback", "mcp", "--wait", "0"], env=environment
-    ), find_paths(folders)
+    return partial(forked_bridge, "--wait", "0", folder=tmp_path, environment=environment), find_paths(folders)
 
 
 def write_config(paths: ServicePaths, **servers: object) -> None:
@@ -50,7 +52,7 @@ async def test_a_running_service_follows_its_files_and_a_hung_one_is_named(tmp_p
         entry = {"url": upstream.url, "headers": {"X-Token": "${TOKEN}"}}
         write_config(paths, stage=entry)
         try:
-            async with Client(command, mode="legacy") as client:
+            async with Client(command(), mode="legacy") as client:
                 running = read_service(paths)
                 async with RingbackClient(running.url, api_key=running.api_key) as rest:
                     (skipped,) = await rest.upstreams()
@@ -90,11 +92,11 @@ async def test_a_call_outlives_its_client_and_the_client_outlives_the_service(tm
     async with serving(stage.app()) as upstream, asyncio.timeout(2 * WAIT_SECONDS):
         write_config(paths, Stage={"url": upstream.url}, broken={"url": "https://a.example/sse"})
         try:
-            async with Client(command, mode="legacy") as client:
+            async with Client(command(), mode="legacy") as client:
                 pending = await client.call_tool("stage__hold", {})
                 await stage.wait_until_held(1)
             first = read_service(paths)
-            async with Client(command, mode="legacy") as client:
+            async with Client(command(), mode="legacy") as client:
                 assert read_service(paths) == first, "the second client uses the service of the first"
                 stage.release.set()
                 async with RingbackClient(first.url, api_key=first.api_key) as rest:

@@ -46,7 +46,7 @@ from tests.support.stores import open_test_store
 
 T = TypeVar("T")
 
-EXAMPLES: Final = max(20, settings().max_examples // 2)
+EXAMPLES: Final = max(10, settings().max_examples // 2)
 RUNNERS: Final = ("anna", "bert")
 DEADLINE_SECONDS: Final = 600
 CALLER: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)

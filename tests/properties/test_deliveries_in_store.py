@@ -40,7 +40,7 @@ GIVE_UP: Final = 3600
 HOURS_TO_SUSPENSION: Final = 96
 PAUSES: Final = (15, 30, 60, 120, 300)
 PROBE_INTERVAL_SECONDS: Final = 3600
-EXAMPLES: Final = max(20, settings().max_examples // 4)
+EXAMPLES: Final = max(10, settings().max_examples // 4)
 """Each is forty steps through the real store."""
 FAR_FUTURE: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
 SECONDS_MAX: Final = 9 * 86400

@@ -40,7 +40,7 @@ from scripts.simulate_runs.rules import Rule
 from scripts.simulate_runs.run import SimulationResult, run_plan
 from scripts.simulate_runs.shrink import shrink_plan
 
-SEEDS: Final = 16
+SEEDS: Final = 8
 DEEP_SEEDS: Final = 10_000
 MUTANT_SEEDS_MAX: Final = 2_000
 BATCH_SIZE: Final = 100

@@ -7,7 +7,7 @@ has such clients.
 """
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,8 +20,11 @@ from tests.support.forked_commands import ForkedCommand, running_forked_command
 
 
 @asynccontextmanager
-async def forked_bridge(*options: str, folder: Path) -> AsyncGenerator[TransportStreams]:
-    """Run `ringback mcp` with these options; the end of the context kills it."""
+async def forked_bridge(
+    *options: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[TransportStreams]:
+    """Run `ringback mcp` with these options, and in this environment instead of the test's; the end of the context kills it."""
+    environment = os.environ if environment is None else environment
     read_writer, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, write_reader = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -37,7 +40,7 @@ async def forked_bridge(*options: str, folder: Path) -> AsyncGenerator[Transport
                 process.stdin.write(f"{message}\n".encode())
 
     async with (
-        running_forked_command("mcp", *options, folder=folder, environment=os.environ) as process,
+        running_forked_command("mcp", *options, folder=folder, environment=environment) as process,
         anyio.create_task_group() as group,
         read,
         write,

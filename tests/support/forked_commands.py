@@ -16,7 +16,7 @@ import signal
 import sys
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ringback.__main__ import main
 from tests.support.limits import WAIT_SECONDS
-from tests.support.processes import FORK_SERVER, open_stream_reader
+from tests.support.processes import FORK_SERVER, open_stream
 
 
 @dataclass(slots=True)
@@ -33,6 +33,7 @@ class ForkedCommand:
     stdin: StreamWriter
     stdout: StreamReader
     stderr: StreamReader
+    _stdout_pipe: asyncio.BaseTransport
 
     @property
     def pid(self) -> int:
@@ -48,6 +49,10 @@ class ForkedCommand:
 
     def terminate(self) -> None:
         self.process.terminate()
+
+    def close_stdout(self) -> None:
+        """Close this end of its standard output."""
+        self._stdout_pipe.close()
 
     async def wait(self) -> int:
         """Wait for the end of the process, and return its exit code. Callers limit the wait."""
@@ -93,24 +98,24 @@ async def running_forked_script(
 async def _running_fork(
     run: Callable[[tuple[str, ...]], None], arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
 ) -> AsyncGenerator[ForkedCommand]:
-    async with AsyncExitStack() as stack:
-        read_stdin, write_stdin = multiprocessing.Pipe(duplex=False)
-        readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
-        process = FORK_SERVER.Process(
-            target=_run, args=(run, arguments, str(folder), dict(environment), read_stdin, *writers)
-        )
-        await asyncio.to_thread(process.start)
-        for passed in (read_stdin, *writers):
-            passed.close()
-        for reader in readers:
-            stack.enter_context(reader)
-        stdin = await _open_stream_writer(write_stdin)
-        command = ForkedCommand(process, stdin, *[await open_stream_reader(reader) for reader in readers])
-        try:
-            yield command
-        finally:
-            process.kill()
-            await command.communicate()
+    read_stdin, write_stdin = multiprocessing.Pipe(duplex=False)
+    readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
+    process = FORK_SERVER.Process(
+        target=_run, args=(run, arguments, str(folder), dict(environment), read_stdin, *writers)
+    )
+    await asyncio.to_thread(process.start)
+    for passed in (read_stdin, *writers):
+        passed.close()
+    stdin = await _open_stream_writer(write_stdin)
+    (stdout, pipe), (stderr, _) = [await open_stream(reader) for reader in readers]
+    for reader in readers:
+        reader.close()
+    command = ForkedCommand(process, stdin, stdout, stderr, pipe)
+    try:
+        yield command
+    finally:
+        process.kill()
+        await command.communicate()
 
 
 async def _open_stream_writer(writer: Connection) -> StreamWriter:

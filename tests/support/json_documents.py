@@ -14,8 +14,10 @@ VALUES = st.recursive(
 COMMANDS = st.fixed_dictionaries(
     {"command": st.just("run")}, optional={"args": st.lists(TEXTS, max_size=3), "timeout": VALUES, "//": VALUES}
 )
-SPACES = st.sampled_from(["", " ", "\n", "\r\n", "\t", "\n    ", "\r\n\t"])
-GAPS = st.lists(SPACES | st.sampled_from(['// a } , " comment\n', "/* a , ] */", "//\r\n"]), max_size=2).map("".join)
+BLANKS = ("", " ", "\n", "\r\n", "\t", "\n    ", "\r\n\t")
+COMMENTS = ('// a } , " comment\n', "/* a , ] */", "//\r\n")
+GAPS = st.sampled_from([first + second for first in (*BLANKS, *COMMENTS) for second in (*BLANKS, *COMMENTS)])
+"""One choice for each gap: a document has dozens, and a list of two pieces takes four choices."""
 
 
 @st.composite

@@ -1,11 +1,11 @@
 // A session of npm's @modelcontextprotocol/client, printed as JSON: node npm_client.mjs PACKAGE_FOLDER URL MODE [CANCELLED_TOOL]
-// URL may be several, joined by commas: then there is a session with each, and a line of JSON for each.
+// URL and MODE may be several, joined by commas: then there is a session with each URL in each mode, and a line of JSON for each.
 // MODE is legacy, auto or a revision. With a tool to cancel, "inside" is awaited on standard input before it is given up.
 import { createRequire } from 'node:module';
 import { once } from 'node:events';
 import { pathToFileURL } from 'node:url';
 
-const [folder, urls, mode, cancelled] = process.argv.slice(2);
+const [folder, urls, modes, cancelled] = process.argv.slice(2);
 const find = createRequire(pathToFileURL(`${folder}/package.json`));
 const { Client, StreamableHTTPClientTransport } = await import(pathToFileURL(find.resolve('@modelcontextprotocol/client')));
 
@@ -19,7 +19,7 @@ async function outcome(client, name) {
   }
 }
 
-async function run(url) {
+async function run(url, mode) {
   const client = new Client(
     { name: 'interop', version: '1.0.0' },
     {
@@ -49,5 +49,5 @@ async function run(url) {
   await client.close();
 }
 
-for (const url of urls.split(',')) await run(url);
+for (const mode of modes.split(',')) for (const url of urls.split(',')) await run(url, mode);
 process.exit(0);

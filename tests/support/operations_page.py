@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support.forked_ringback import forked_ringback_program
 from tests.support.limits import WAIT_SECONDS
 
 PAGE: Final = Path(__file__).parents[2] / "scripts" / "deploy" / "OPERATIONS.md"
@@ -20,15 +21,15 @@ def read_snippets() -> dict[str, str]:
 
 async def run_snippet(name: str, *, programs: Path | None = None, **environment: str) -> str:
     """Run a snippet in a shell that finds this Python, `ringback` and `programs`; return its output."""
-    folders = [str(folder) for folder in (Path(sys.executable).parent, programs) if folder is not None]
-    path = os.pathsep.join([*folders, os.environ["PATH"]])
-    process = await asyncio.create_subprocess_exec(
-        *("sh", "-euc", read_snippets()[name]),
-        env=os.environ | environment | {"PATH": path},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with forked_ringback_program() as ringback, asyncio.timeout(WAIT_SECONDS):
+        folders = [str(folder) for folder in (ringback, Path(sys.executable).parent, programs) if folder is not None]
+        path = os.pathsep.join([*folders, os.environ["PATH"]])
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-euc", read_snippets()[name]),
+            env=os.environ | environment | {"PATH": path},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     return output.decode()

@@ -30,6 +30,8 @@ FORK_SERVER.set_forkserver_preload(
     [
         *("tests.crash.crashing_service", "tests.crash.extension_server", "tests.support.forked_commands"),
         "tests.crash.receiving_process",
+        *("scripts.chaos_runs.service", "scripts.chaos_runs.receiver", "scripts.chaos_runs.upstreams"),
+        "scripts.soak_runs.hostile_clients",
         *(
             "ringback.cli.commands.serve",
             "ringback.cli.commands.listen",
@@ -41,6 +43,7 @@ FORK_SERVER.set_forkserver_preload(
         "tests.support.forked_setup",  # the last
     ]
 )
+"""Its list of modules is one for the whole process: another list would replace it."""
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ async def running_process(
     await asyncio.to_thread(process.start)
     writer.close()
     with reader:
-        said = await open_stream_reader(reader)
+        said, _ = await open_stream(reader)
         reading = None
         try:
             output: list[str] = []
@@ -100,12 +103,13 @@ def _run_module(module: str, spec: dict[str, Any], environment: dict[str, str], 
     importlib.import_module(module).main(spec)
 
 
-async def open_stream_reader(reader: Connection) -> asyncio.StreamReader:
-    """A stream reader on the pipe."""
+async def open_stream(reader: Connection) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    """A stream reader on a copy of the pipe, and what closes the copy."""
     said = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(said)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(reader.fileno()), "rb"))
-    return said
+    pipe = os.fdopen(os.dup(reader.fileno()), "rb")
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+    return said, transport
 
 
 async def _read_url(said: asyncio.StreamReader, output: list[str]) -> str:

@@ -49,6 +49,7 @@ from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.clock import OffsetClock
+from tests.support.databases import TEST_DATABASES
 from tests.support.fixed_upstreams import (
     TOOLS,
     FakeUpstreamConnection,
@@ -102,6 +103,7 @@ async def running_service(
     clock = OffsetClock()
     async with AsyncExitStack() as stack:
         store = FailingStore(await stack.enter_async_context(open_test_store(folder, clock)))
+        stack.enter_context(TEST_DATABASES.keep_connection(folder))
         connections = {name: FakeUpstreamConnection(name) for name in TOOLS}
         connections |= {name: FakeUpstreamConnection(name, owner) for name, owner in (hosted or {}).items()}
         keeper, flow = QuotaEnforcer(quotas or Quotas(), clock=clock, overrides=quota_overrides), ScriptedLoginFlow()

@@ -1,7 +1,7 @@
 """An MCP server over stdio that tests start as a child: its tools return its PID, wait, write garbage, or exit.
 
-It uses no SDK, whose import takes two seconds of CPU in each child. Other tests start servers with SDKs: test_servers (from
-PyPI), test_everything_server (from npm), test_measure_files, test_command_processes (the demo).
+It uses no SDK, whose import takes two seconds of CPU in each child. Other tests start servers with SDKs:
+test_third_party_servers (from PyPI), test_everything_server (from npm), test_measure_files, test_command_processes (the demo).
 """
 
 import json
@@ -38,7 +38,8 @@ def answer_request(request: dict[str, Any]) -> None:
         case "ping":
             send(id=request["id"], result={})
         case _:
-            send(id=request["id"], error={"code": -32601, "message": "Method not found"})
+            data = {"method": request["method"]}
+            send(id=request["id"], error={"code": -32601, "message": "Method not found", "data": data})
 
 
 def call_tool(request: dict[str, Any]) -> None:

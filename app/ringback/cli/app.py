@@ -154,6 +154,10 @@ def _import_command(name: str, entry: _Entry) -> TyperCommand | TyperGroup:
             raise
         typer.echo(SERVER_HINT.format(command=name), err=True)
         raise typer.Exit(2) from None
+    return _make_command(name, entry, command)
+
+
+def _make_command(name: str, entry: _Entry, command: Any) -> TyperCommand | TyperGroup:
     if isinstance(command, typer.Typer):
         group = typer.main.get_group(command)
         group.name = name

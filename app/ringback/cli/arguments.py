@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 TIME_FORMATS: Final = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
 """ISO 8601. A day is its first moment."""
 TIME_METAVAR: Final = "YYYY-MM-DD[THH:MM[:SS[+HH:MM]]]"
-"""The same for people: typer would show the formats."""
+"""The same for people."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS_BY_UNIT: Final[Mapping[str, float]] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -33,7 +33,16 @@ class ListingGroup(TyperGroup):
 
 
 def time_option(name: str, help_text: str) -> Any:
-    return typer.Option(name, formats=TIME_FORMATS, metavar=TIME_METAVAR, help=help_text)
+    return typer.Option(name, parser=parse_time, metavar=TIME_METAVAR, help=help_text)
+
+
+def parse_time(text: str) -> datetime:
+    for time_format in TIME_FORMATS:
+        try:
+            return datetime.strptime(text, time_format)  # noqa: DTZ007 - `with_offset` adds the offset
+        except ValueError:
+            continue
+    raise typer.BadParameter(f"write a time as {TIME_METAVAR}, such as 2026-11-20T17:00 or 2026-11-20T17:00:00Z")
 
 
 def with_offset(time: datetime | None) -> datetime | None:

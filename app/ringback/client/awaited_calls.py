@@ -38,12 +38,18 @@ class AwaitedCalls:
     def all_ended(self) -> bool:
         return not self._open_ids
 
-    async def wait_round(self, timeout_seconds: float) -> None:
-        """Wait for the next hundred open calls, at most `ROUND_SECONDS`."""
+    @property
+    def any_ended(self) -> bool:
+        """Also if none is left to wait for, because all were erased."""
+        return self.all_ended or any(call.final for call in self._calls.values())
+
+    async def wait_round(self, timeout_seconds: float, *, for_any: bool = False) -> None:
+        """Wait for all, or for one, of the next hundred open calls, at most `ROUND_SECONDS`."""
         ids, rest = self._open_ids[:JOINED_CALLS_MAX], self._open_ids[JOINED_CALLS_MAX:]
         seconds = max(0.0, min(ROUND_SECONDS, timeout_seconds))
+        wait = self._client.wait_any if for_any else self._client.wait_all
         try:
-            joined = await self._client.wait_all(ids, timeout_seconds=seconds)
+            joined = await wait(ids, timeout_seconds=seconds)
         except (Gone, NotFound) as problem:
             self._remove_erased(ids, problem)
             return

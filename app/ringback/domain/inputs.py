@@ -21,7 +21,7 @@ ELICITATION_METHOD: Final = "elicitation/create"
 """The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 ACCEPT_INPUT_ADVICE: Final = (
     "If you can answer: over MCP, declare the capability elicitation or request a callback; over REST, start the call with "
-    "accepts_input."
+    "accepts_input (ringback call --accepts-input)."
 )
 """For the client of a call whose tool asks, and which does not accept input."""
 REFUSED_KINDS: Final = {"sampling/createMessage": "sampling", "roots/list": "roots"}

@@ -45,7 +45,7 @@ OWN_STEPS_MAX: Final = 20
 OWN_STEP_SECONDS_MAX: Final = DAY
 """The longest step of `days`."""
 OWN_STEPS_SECONDS_MAX: Final = 4 * DAY
-"""All steps together: the age at which `days` gives up. Results are kept longer than this (`janitor.Retention`)."""
+"""All steps together: the age at which `days` gives up. Results are kept longer than this (`janitor.config.Retention`)."""
 ATTEMPT_ALLOWANCE_SECONDS: Final = 10.0
 """How long one attempt may take (`notifier.http.sender.ATTEMPT_SECONDS`): an own schedule allows it for each attempt."""
 BREAKER_PAUSE_SECONDS_MAX: Final = 5 * MINUTE

@@ -64,7 +64,8 @@ class CallBody(RequestBody):
     not_before: InstantWithOffset | None = Field(
         default=None,
         description=f"Start the call at this time or later, with a UTC offset; at most {START_DELAY_MAX.days} days from now. "
-        "It is stored at once. If the time has passed, the call starts now.",
+        "It is stored at once. If the time has passed, the call starts now. A repetition with the same idempotency key does "
+        "not change the time: cancel the call and start it with another key.",
     )
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now, or from `not_before`."

@@ -50,6 +50,7 @@ def restore(settings: Settings, folder: Path, *, replace: bool, clock: Clock) ->
         return Restored(manifest, [])
     if not replace:
         _require_absent(path, folder, settings.database_url)
+    _require_folder(path.absolute().parent)
     require_unused(path)
     asyncio.run(read_schema_state(str(folder / DATABASE_NAME)))
     return Restored(manifest, _restore_file(path, folder, manifest, clock))
@@ -68,6 +69,11 @@ def _require_absent(path: Path, folder: Path, database_url: str) -> None:
     if found:
         command = shlex.join(["ringback", "restore", str(folder), "--replace", "--database", database_url])
         raise BackupError(f"'{found[0]}' exists. To replace it and keep it beside the restored database: {command}")
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise BackupError(f"There is no folder '{folder}' for the database. Make it, or correct the path: --database")
 
 
 def _restore_file(path: Path, folder: Path, manifest: Manifest, clock: Clock) -> list[Path]:

@@ -325,18 +325,19 @@ async def test_a_listener_says_at_its_start_that_its_command_is_not_found(url: s
 
 
 async def test_a_wrapped_server_prints_its_urls_and_runs_calls(tmp_path: Path) -> None:
-    command = ("dev", "--port", "0", "--", sys.executable, "-m", "ringback.cli.demo_upstream")
+    command = ("dev", "--port", "0", "--", sys.executable, str(STDIO_SERVER))
     async with ringback(*command, folder=tmp_path) as dev:
-        mcp_url = (await dev.wait_for_output(dev.out, r"^MCP URL +(\S+)/mcp/demo-upstream$"))[1]
+        mcp_url = (await dev.wait_for_output(dev.out, r"^MCP URL +(\S+)/mcp/stdio-upstream$"))[1]
         listen = await dev.wait_for_output(dev.out, r"^Listen +ringback listen --url (\S+)$")
         tools = await dev.wait_for_output(dev.out, r"^Tools +(.+)$")
-        call = ("call", "demo-upstream", "count_primes", "--arg", "below=100", "--wait", "--url", listen[1])
+        call = ("call", "stdio-upstream", "whoami", "--wait", "--url", listen[1])
         async with ringback(*call, folder=tmp_path) as caller:
             ended = await caller.end_process()
         assert await dev.interrupt() == 0
 
-    assert (mcp_url, tools[1]) == (listen[1], "count_primes")
-    assert ended[:2] == (0, "25\n")
+    assert (mcp_url, tools[1]) == (listen[1], "whoami, hold, die, noise")
+    assert ended[0] == 0
+    assert json.loads(ended[1])["pid"]
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - nothing blocks
 
 

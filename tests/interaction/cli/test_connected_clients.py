@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
+from mcp.client._transport import Transport
 from typer.testing import CliRunner
 
 from ringback.cli.app import app
@@ -19,6 +20,7 @@ from ringback.upstreams.config import UpstreamEntry
 from ringback.upstreams.config.loader import load_upstreams
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
+from tests.support.forked_bridge import forked_bridge
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import ControlledUpstream, serving, wait_until_true
 
@@ -27,6 +29,7 @@ class Home:
     """A user of Cursor, Windsurf and Claude Desktop on Linux."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.files = {
             "cursor": folder / ".cursor" / "mcp.json",
             "windsurf": folder / ".codeium" / "windsurf" / "mcp_config.json",
@@ -54,6 +57,11 @@ class Home:
         environment = self.environment | entry.get("env", {})
         return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
 
+    def fork(self, command: StdioServerParameters) -> Transport:
+        """The command `… mcp …` in a forked process. One client of this file starts a Python of its own."""
+        options = command.args[command.args.index("mcp") + 1 :]
+        return forked_bridge(*options, folder=self.folder, environment=command.env)
+
 
 async def kill_service(paths: ServicePaths) -> None:
     if (running := read_running_service(paths)) is not None:
@@ -69,10 +77,12 @@ async def test_connected_clients_find_their_tools_and_a_running_service_learns_o
         before = home.read_files()
         try:
             await home.connect("cursor", "--write")
-            async with Client(home.read_command("cursor", "My Stage"), mode="legacy") as client:
+            started = home.read_command("cursor", "My Stage")
+            async with Client(started, mode="legacy") as client:
                 first = await client.call_tool("echo", {"text": "first"})
                 await home.connect("windsurf", "--write")
-                async with Client(home.read_command("windsurf", "other"), mode="legacy") as later:
+                command = home.read_command("windsurf", "other")
+                async with Client(home.fork(command), mode="legacy") as later:
                     second = await later.call_tool("echo", {"text": "second"})
             for name in before:
                 await home.connect(name, "--undo")
@@ -80,6 +90,7 @@ async def test_connected_clients_find_their_tools_and_a_running_service_learns_o
             await kill_service(home.paths)
 
     assert [first.is_error, second.is_error] == [False, False]
+    assert command.command == started.command
     assert home.read_files() == before
 
 
@@ -103,7 +114,7 @@ async def test_a_client_that_only_starts_commands_calls_through_a_service_that_t
         await home.connect(
             "claude-desktop", "--write", "--url", f"{url}/mcp", "--config", str(config), "--api-key", key
         )
-        async with Client(home.read_command("claude-desktop", "stage"), mode="legacy") as client:
+        async with Client(home.fork(home.read_command("claude-desktop", "stage")), mode="legacy") as client:
             result = await client.call_tool("echo", {"text": "through the service"})
         (call,) = [each async for each in (await service.client(api_key=key)).calls()]
         await home.connect("claude-desktop", "--undo")

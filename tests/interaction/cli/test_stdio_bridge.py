@@ -12,11 +12,13 @@ from typing import Any, Literal
 import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client._transport import Transport
 
 from ringback.domain.principal import Scope
 from scripts.ports import free_port
 from tests.support.api_server import serving_api
 from tests.support.application import SECRET, running_application, serving_callbacks
+from tests.support.forked_bridge import forked_bridge
 from tests.support.forked_commands import running_forked_command
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
@@ -28,11 +30,20 @@ class RunningBridge:
     url: str
     key: str
 
-    def make_command(self, *options: str, **environment: str) -> StdioServerParameters:
+    folder: Path
+
+    def make_environment(self, **environment: str) -> dict[str, str]:
+        return {"RINGBACK_API_KEY": self.key, "PATH": os.environ["PATH"], **environment}
+
+    def make_command(self) -> StdioServerParameters:
         return StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "ringback", "mcp", "--url", self.url, *options],
-            env={"RINGBACK_API_KEY": self.key, "PATH": os.environ["PATH"], **environment},
+            command=sys.executable, args=["-m", "ringback", "mcp", "--url", self.url], env=self.make_environment()
+        )
+
+    def fork(self, *options: str, **environment: str) -> Transport:
+        """The same command in a forked process. One client of this file starts a Python of its own."""
+        return forked_bridge(
+            "--url", self.url, *options, folder=self.folder, environment=self.make_environment(**environment)
         )
 
 
@@ -42,7 +53,7 @@ async def running(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator
         serving(ControlledUpstream().app()) as stage,
         serving(InteropUpstream().app()) as paint,
         running_application(
-            module_path_factory.mktemp("service"),
+            folder := module_path_factory.mktemp("service"),
             make_http_config(stage.url),
             make_http_config(paint.url, name="paint"),
         ) as service,
@@ -51,10 +62,12 @@ async def running(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator
         _, key = await service.app.services.api_keys.create_key(
             "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ, Scope.WEBHOOKS}), upstreams=None
         )
-        yield RunningBridge(url, key)
+        yield RunningBridge(url, key, folder)
 
 
-async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
+async def open_client(
+    server: StdioServerParameters | Transport, mode: Literal["legacy", "2026-07-28"]
+) -> tuple[str, list[float]]:
     """All operations of a client through one process; returns the protocol version and the received progress."""
     progress_values: list[float] = []
 
@@ -69,7 +82,7 @@ async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-2
 
     async with (
         asyncio.timeout(WAIT_SECONDS),
-        Client(running.make_command(), mode=mode, elicitation_callback=on_question) as client,
+        Client(server, mode=mode, elicitation_callback=on_question) as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
         results = await asyncio.gather(*(client.call_tool("stage__echo", {"number": number}) for number in range(5)))
@@ -92,7 +105,9 @@ def result_text(result: types.CallToolResult) -> str:
 
 
 async def test_clients_of_both_eras_call_through_standard_input_and_output(running: RunningBridge) -> None:
-    legacy, modern = await asyncio.gather(open_client(running, "legacy"), open_client(running, "2026-07-28"))
+    legacy, modern = await asyncio.gather(
+        open_client(running.make_command(), "legacy"), open_client(running.fork(), "2026-07-28")
+    )
 
     assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
     assert 2 in legacy[1]
@@ -104,12 +119,12 @@ async def test_options_set_what_the_client_cannot(
     running: RunningBridge, mode: Literal["legacy", "2026-07-28"]
 ) -> None:
     async with serving_callbacks() as receiver:
-        command = running.make_command(
+        bridge = running.fork(
             *("--client-session-id", f"härte {mode}", "--correlation-id", mode, "--callback-url", receiver.url),
             *("--wait", "0"),
             RINGBACK_CALLBACK_SECRET=SECRET,
         )
-        async with asyncio.timeout(WAIT_SECONDS), Client(command, mode=mode) as client:
+        async with asyncio.timeout(WAIT_SECONDS), Client(bridge, mode=mode) as client:
             result = await client.call_tool("stage__echo", {"text": "hello"})
             callback = await receiver.wait_for_callback(mode)
 
@@ -171,23 +186,13 @@ async def test_the_bridge_exits_when_standard_input_ends_while_it_waits_for_the_
     assert (process.returncode, out, errors) == (0, b"", b"")
 
 
-async def test_the_process_ends_when_its_client_closes_standard_output_alone() -> None:
+async def test_the_process_ends_when_its_client_closes_standard_output_alone(tmp_path: Path) -> None:
     """It would stay for as long as another process holds the other end of its standard input."""
-    read_end, write_end = os.pipe()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", "mcp", "--url", "http://127.0.0.1:1"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=write_end,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    for end in (read_end, write_end):
-        os.close(end)
-    try:
-        assert process.stdin is not None
+    arguments = ("mcp", "--url", "http://127.0.0.1:1")
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        running_forked_command(*arguments, folder=tmp_path, environment=os.environ) as process,
+    ):
+        process.close_stdout()
         process.stdin.write(b"no message\n")
-        async with asyncio.timeout(WAIT_SECONDS):
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        assert await process.wait() == 0

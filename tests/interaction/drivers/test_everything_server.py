@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -25,54 +23,51 @@ PROGRAMMING_DETAIL = {"action": "accept", "content": {"interpretation": "program
 
 
 @asynccontextmanager
-async def running_everything_server(transport: str, isolation: Isolation) -> AsyncGenerator[UpstreamConfig]:
+async def running_everything_server(transport: str) -> AsyncGenerator[UpstreamConfig]:
     if transport == "stdio":
-        yield await make_stdio_config(isolation=isolation)
+        yield await make_stdio_config()
     else:
         async with serving_over_http() as url:
-            yield replace(make_http_config(url), isolation=isolation)
+            yield make_http_config(url)
 
 
-@pytest.mark.requirement("R09")
-@pytest.mark.requirement("R28")
-@pytest.mark.requirement("R32")
-@pytest.mark.parametrize(
-    ("transport", "isolation"),
-    [("stdio", Isolation.SHARED), ("http", Isolation.SHARED), ("stdio", Isolation.CALL)],
-)
-async def test_its_task_requests_input_gets_an_answer_and_ends(
-    engine: Engine, transport: str, isolation: Isolation
-) -> None:
-    arguments: dict[str, Any] = {"topic": "python", "ambiguous": True}
-    call = await insert_call_to(engine, RESEARCH_TOOL, arguments=arguments)
-
-    async with running_everything_server(transport, isolation) as config, running_runner(engine, config):
-        asked = await wait_for_input_request(engine, call)
-        await answer_call(engine, call, {"r1.1": PROGRAMMING_DETAIL})
-        (ended,) = await engine.wait_until_final(call)
+async def run_research(engine: Engine) -> None:
+    """Run its task, which requests input, and answer it."""
+    call = await insert_call_to(engine, RESEARCH_TOOL, arguments={"topic": "python", "ambiguous": True})
+    asked = await wait_for_input_request(engine, call)
+    await answer_call(engine, call, {"r1.1": PROGRAMMING_DETAIL})
+    (ended,) = await engine.wait_until_final(call)
 
     assert "could have multiple interpretations" in asked.input_requests["r1.1"].params["message"]
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert b"Research Report: python (programming)" in (await engine.read_result(call) or b"")
 
 
+@pytest.mark.requirement("R09")
+@pytest.mark.requirement("R28")
+@pytest.mark.requirement("R32")
+async def test_its_task_in_a_process_of_its_own_requests_input_gets_an_answer_and_ends(engine: Engine) -> None:
+    async with running_runner(engine, await make_stdio_config(isolation=Isolation.CALL)):
+        await run_research(engine)
+
+
+@pytest.mark.requirement("R09")
 @pytest.mark.requirement("R28")
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks_and_a_plain_tool_answers(
-    engine: Engine, transport: str
-) -> None:
-    call = await insert_call_to(engine, ELICITATION_TOOL)
-
+async def test_its_task_and_its_tool_request_input_and_a_plain_tool_answers(engine: Engine, transport: str) -> None:
+    """The tool that asks is listed for clients that can elicit."""
     async with (
-        running_everything_server(transport, Isolation.SHARED) as config,
+        running_everything_server(transport) as config,
         open_upstreams(config) as upstreams,
         engine.running_runner(upstreams),
     ):
+        await run_research(engine)
         listed = {tool.name for tool in await upstreams.tool_catalog.list_tools(config.name, principal=ALICE)}
         await upstreams.tool_catalog.check_call(
             config.name, ELICITATION_TOOL, {}, visible_upstreams=None, accepts_input=True, principal=ALICE
         )
+        call = await insert_call_to(engine, ELICITATION_TOOL)
         asked = await wait_for_input_request(engine, call)
         await answer_call(engine, call, {"r1.1": {"action": "accept", "content": {"name": "Ada", "check": True}}})
         (ended,) = await engine.wait_until_final(call)

@@ -1,26 +1,18 @@
-"""FastMCP's tasks, from a process of its own: a server that was not made with the SDK that we speak with."""
+"""FastMCP's tasks: a server that was not made with the SDK that we speak with."""
 
-import asyncio
-import sys
-from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.upstreams.registry import UpstreamRegistry
-from scripts.ports import free_port
 from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine
-from tests.support.examples import CALL
+from tests.support.fastmcp_upstream import serving_fastmcp
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import make_http_config, open_upstreams
-
-SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 
 
 @pytest.fixture
@@ -31,19 +23,11 @@ def ledger(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def running_fastmcp_server(ledger: Path) -> AsyncGenerator[UpstreamRegistry]:
     """The upstream `reports`, connected."""
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVER), str(port), str(ledger), stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
-        config = make_http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
-        async with open_upstreams(config, patience_seconds=WAIT_SECONDS) as upstreams:
-            async with upstreams.open_call_session(replace(CALL, upstream="reports")):
-                pass  # it has started
-            yield upstreams
-    finally:
-        process.kill()
-        await process.wait()
+    async with (
+        serving_fastmcp(ledger) as url,
+        open_upstreams(make_http_config(url, name="reports"), patience_seconds=WAIT_SECONDS) as upstreams,
+    ):
+        yield upstreams
 
 
 @pytest.mark.requirement("R28")

@@ -1,19 +1,14 @@
-"""Durable calls on FastMCP's tasks, in a process of its own: a server that was not made with the SDK that we speak with."""
+"""Durable calls on FastMCP's tasks: a server that was not made with the SDK that we speak with."""
 
 import asyncio
-import sys
-from asyncio.subprocess import DEVNULL
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from ringback.client.durable import CallCancelled, CallHandle, DurableCaller, InputRequired
-from scripts.ports import free_port
+from tests.support.fastmcp_upstream import serving_fastmcp
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import wait_until_listening
-
-SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 
 
 async def request_first_call(caller: DurableCaller) -> CallHandle:
@@ -43,18 +38,9 @@ async def use_other_tools(caller: DurableCaller, built: CallHandle) -> Any:
 
 @pytest.mark.requirement("R09")
 async def test_its_tasks_are_joined_answered_and_cancelled(tmp_path: Path) -> None:
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(SERVER), str(port), str(tmp_path / "ledger")), stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
-        await wait_until_listening(port)
-        async with DurableCaller(f"http://127.0.0.1:{port}/mcp") as caller:
-            built = await request_first_call(caller)
-            result = await asyncio.wait_for(use_other_tools(caller, built), WAIT_SECONDS)
-    finally:
-        process.kill()
-        await process.wait()
+    async with serving_fastmcp(tmp_path / "ledger") as url, DurableCaller(url) as caller:
+        built = await request_first_call(caller)
+        result = await asyncio.wait_for(use_other_tools(caller, built), WAIT_SECONDS)
 
     assert result is not None
     assert result["content"] == [{"type": "text", "text": "painted blue"}]

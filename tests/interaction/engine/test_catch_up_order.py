@@ -32,7 +32,7 @@ from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.stores import FailingStore, StoreWithLockedRows
 
-EXAMPLES: Final = max(20, settings().max_examples // 2)
+EXAMPLES: Final = max(10, settings().max_examples // 2)
 """On each of the two stores."""
 
 

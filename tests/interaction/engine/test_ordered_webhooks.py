@@ -21,7 +21,7 @@ from tests.support.engine import Engine, running_dispatcher
 from tests.support.receivers_by_host import ReceiversByHost
 
 AGENT = "agent.example"
-EXAMPLES: Final = max(20, settings().max_examples // 2)
+EXAMPLES: Final = max(10, settings().max_examples // 2)
 """On each of the two stores."""
 LATER_SECONDS = 2 * ORDERED_GIVE_UP_SECONDS
 

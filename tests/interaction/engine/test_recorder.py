@@ -26,7 +26,7 @@ from tests.support.examples import ALICE, BOB
 from tests.support.stored_work import COMPLETED_RESULT, RESULT
 from tests.support.whole_deliveries import list_whole_deliveries
 
-EXAMPLES: Final = max(20, settings().max_examples // 2)
+EXAMPLES: Final = max(10, settings().max_examples // 2)
 """On each of the two stores."""
 
 

@@ -21,7 +21,7 @@ from tests.support.examples import ALICE, BOB
 from tests.support.stores import FailingStore
 from tests.support.upstreams import ControlledUpstream, make_http_config, open_upstreams, serving
 
-MANY, MANY_DEEP = 150, 300
+MANY, MANY_DEEP = 110, 300
 """Calls at once on one upstream: the pool of the SDK's own HTTP client has 100 connections."""
 ONE_CALLER: Final = {"possible_callers": PossibleCallers.ONE}
 """All places of an upstream are the only caller's."""

@@ -105,7 +105,7 @@ async def test_a_dead_origin_of_many_principals_gets_one_probe_after_each_pause(
     board = ReceiversByHost(silence)
     webhooks = [
         make_verified_webhook(principal=Principal(f"tenant-{number}"), url=f"{ORIGIN}/{number}")
-        for number in range(10_000 if deep else 200)
+        for number in range(10_000 if deep else ConcurrencyLimits().per_origin_max + 10)
     ]
     await still.insert_webhooks(*webhooks)
     for webhook in webhooks:

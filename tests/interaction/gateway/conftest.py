@@ -13,6 +13,7 @@ import pytest
 from ringback.domain.principal import DEFAULT_SCOPES
 from tests.support.api_server import serving_api
 from tests.support.application import CallbackReceiver, RunningApplication, running_application, serving_callbacks
+from tests.support.databases import TEST_DATABASES
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.library_upstream import LibraryUpstream
@@ -152,6 +153,7 @@ async def running_gateway(
                 folder, *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=LONG_INLINE_WAIT_SECONDS, **settings
             )
         )
+        stack.enter_context(TEST_DATABASES.keep_connection(folder))
         url = await stack.enter_async_context(serving_api(ringback.app.api))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
         yield GatewayHarness(ringback, folder, url, http, receiver, paint, plain, library, tasks, old)

@@ -15,7 +15,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from tests.interaction.gateway_hostile.conftest import asserting_no_errors
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
-from tests.support.databases import query_rows
+from tests.support.databases import TEST_DATABASES, query_rows
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import ACCEPT, MODERN, Json, ModernClient
 from tests.support.receivers import AcceptedConnection, Receiver, response, serving_receiver
@@ -29,7 +29,10 @@ INVALID_PARAMS, NOT_FOUND, FORBIDDEN, RESOURCE_EXHAUSTED, UNSUPPORTED, CALLBACK_
 )
 """The codes of the sketch, which a client gets that does not declare the extension."""
 OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
-TABLES: Final = ("webhooks", "subscriptions", "deliveries", "challenges")
+COUNT_ROWS: Final = " UNION ALL ".join(
+    f"SELECT '{table}', count(*) FROM {table}"  # noqa: S608 - a constant
+    for table in ("webhooks", "subscriptions", "deliveries", "challenges")
+)
 """What a subscription leaves behind; a refused one must leave none of it."""
 
 
@@ -83,11 +86,7 @@ class EventsGate:
         return (await self.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
     def count_rows(self) -> dict[str, int]:
-        return {table: self._count(table) for table in TABLES}
-
-    def _count(self, table: str) -> int:
-        ((count,),) = query_rows(self.folder, f"SELECT count(*) FROM {table}")  # noqa: S608 - a constant
-        return int(count)
+        return dict(query_rows(self.folder, COUNT_ROWS))
 
 
 @asynccontextmanager
@@ -99,7 +98,8 @@ async def running_events_gate(folder: Path, **settings: Any) -> AsyncGenerator[E
         serving_api(ringback.app.api) as url,
         httpx.AsyncClient(timeout=WAIT_SECONDS, limits=httpx.Limits(max_connections=None)) as http,
     ):
-        yield EventsGate(ringback, folder, url, http, upstream)
+        with TEST_DATABASES.keep_connection(folder):
+            yield EventsGate(ringback, folder, url, http, upstream)
 
 
 @pytest.fixture(scope="module")

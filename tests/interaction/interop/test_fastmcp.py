@@ -1,11 +1,8 @@
 """FastMCP on both sides: its client, its server with tasks, and each with the SDK's counterpart."""
 
 import asyncio
-import sys
-from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,25 +13,21 @@ from fastmcp_tasks import ToolTask
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
 
 from ringback.upstreams.config import ProtocolChoice
-from scripts.ports import free_port
 from tests.interaction.interop.conftest import GRACE_SECONDS, GatewayChain
 from tests.support.application import running_application
+from tests.support.fastmcp_upstream import serving_fastmcp
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import make_http_config, serving
 
-SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 LONG_SECONDS: Final = 3600.0
 
 
 @pytest.fixture(scope="module")
 async def reports(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
     """`/mcp/reports` of a Ringback whose upstream is FastMCP's server with tasks."""
-    folder, port = module_path_factory.mktemp("reports"), free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVER), str(port), str(folder / "ledger"), stdout=DEVNULL, stderr=DEVNULL
-    )
-    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
-    try:
+    folder = module_path_factory.mktemp("reports")
+    async with serving_fastmcp(folder / "ledger") as url:
+        config = make_http_config(url, name="reports")
         async with (
             running_application(
                 folder,
@@ -47,9 +40,6 @@ async def reports(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator
             serving(ringback.app.api) as server,
         ):
             yield f"{server.url}/reports"
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def answer_blue(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[Any]:

@@ -1,6 +1,7 @@
 """Third-party servers behind `/mcp/{upstream}` with the SDK's client: git, and npm's reference server."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -49,8 +50,13 @@ def text(result: types.CallToolResult) -> str:
 
 
 @pytest.mark.requirement("R28")
-async def test_git_over_stdio(tmp_path: Path) -> None:
-    async with running_gateway(tmp_path, make_python_config("-m", "mcp_server_git", name="git")) as url:
+async def test_git_and_time_from_pypi_are_served_over_stdio(tmp_path: Path) -> None:
+    git = make_python_config("-m", "mcp_server_git", name="git")
+    time = make_python_config("-m", "mcp_server_time", name="time")
+    async with running_gateway(tmp_path, git, time) as url:
+        async with open_client(f"{url}/time", "legacy") as client:
+            now = await client.call_tool("get_current_time", {"timezone": "Europe/Madrid"})
+        assert json.loads(text(now))["timezone"] == "Europe/Madrid"
         for mode in MODES:
             async with open_client(f"{url}/git", mode) as client:
                 names = [tool.name for tool in (await client.list_tools()).tools]
@@ -69,7 +75,10 @@ async def test_git_over_stdio(tmp_path: Path) -> None:
 @pytest.mark.requirement("R32")
 async def test_the_reference_server_has_a_task_only_tool_that_requests_input(tmp_path: Path, *, deep: bool) -> None:
     """Clients call it without a task, which its own server refuses; one of them gets a pending result."""
-    patient = replace(await make_stdio_config(isolation=Isolation.CALL), name="patient")
+    isolation = (
+        Isolation.CALL if deep else Isolation.SHARED
+    )  # the drivers' tests have both; each process takes half a second
+    patient = replace(await make_stdio_config(isolation=isolation), name="patient")
     hasty = replace(patient, name="hasty", tool_inline_wait_seconds={RESEARCH_TOOL: 0.1})
     async with running_gateway(tmp_path, patient, hasty) as url:
         for mode in MODES if deep else MODES[:1]:

@@ -13,7 +13,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R16"), pytest.mark.requirement("R27")]
 
-EXAMPLES: Final = max(12, settings().max_examples // 4)
+EXAMPLES: Final = max(8, settings().max_examples // 4)
 loop_turns = st.integers(min_value=0, max_value=60)
 """Turns of the event loop before each task starts: either can be first, and often both share a group commit."""
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallOutcome
-from ringback.protocol.transport_errors import RESULT_BYTES_MAX
+from ringback.runner.drivers import completions
+from ringback.upstreams.transports import guarded_http
 from tests.support.upstreams import (
     ControlledUpstream,
     OverriddenResponses,
@@ -24,6 +25,9 @@ from tests.support.upstreams import (
     serving,
 )
 
+FEW_BYTES: Final = 100_000
+"""The limit of a result in these tests: with that of the service, 16 MiB, a response beyond it takes a second of CPU."""
+
 
 async def _close_within_stream(message: dict[str, Any], send: Send) -> None:
     await send_response(send, 200, "text/event-stream", b"event: message\ndata: {", promised_bytes=1000)
@@ -33,9 +37,12 @@ async def _streams_nothing(message: dict[str, Any], send: Send) -> None:
     await send_response(send, 200, "text/event-stream", b": ping\n\n")
 
 
-async def _streams_too_much(message: dict[str, Any], send: Send) -> None:
-    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [], "x": "y" * RESULT_BYTES_MAX}})
-    await send_response(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+def _streams_characters(count: int) -> ResponseOverride:
+    async def stream(message: dict[str, Any], send: Send) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [], "x": "y" * count}})
+        await send_response(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+
+    return stream
 
 
 async def _streams_garbage(message: dict[str, Any], send: Send) -> None:
@@ -65,7 +72,16 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
     ),
     "half a stream": (_close_within_stream, CallOutcome.UNKNOWN, "before it answered"),
     "an empty stream": (_streams_nothing, CallOutcome.UNKNOWN, "before it answered"),
-    "an endless event": (_streams_too_much, CallOutcome.UPSTREAM_ERROR, "larger than"),
+    "an endless event": (
+        _streams_characters(2 * FEW_BYTES),
+        CallOutcome.UPSTREAM_ERROR,
+        f"answer is larger than {FEW_BYTES} bytes",
+    ),
+    "a result that is too large to store": (
+        _streams_characters(FEW_BYTES),
+        CallOutcome.UPSTREAM_ERROR,
+        f"is larger than {FEW_BYTES} bytes",
+    ),
     "a broken event": (_streams_garbage, CallOutcome.UPSTREAM_ERROR, "no JSON-RPC message"),
 }
 
@@ -77,8 +93,10 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
 )
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_garbage_ends_its_own_call_truthfully_and_no_other(
-    era: str, spoiling: ResponseOverride, outcome: CallOutcome, message: str
+    era: str, spoiling: ResponseOverride, outcome: CallOutcome, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (guarded_http, completions):
+        monkeypatch.setattr(module, "RESULT_BYTES_MAX", FEW_BYTES)
     stage = ControlledUpstream()
     async with (
         serving(OverriddenResponses(make_app_of_era(stage.app(), era), {"tool:spoiled": spoiling})) as server,

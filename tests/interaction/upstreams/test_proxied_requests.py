@@ -158,15 +158,15 @@ async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
 
 
 async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:
-    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        tools = await list_when_connected(upstreams.proxy, "git", Listing.TOOLS)
-        profile = await upstreams.proxy.get_profile("git", principal=ALICE)
-        prompts = await upstreams.proxy.list_entries("git", Listing.PROMPTS, principal=ALICE)
+    async with open_upstreams(make_python_config("-m", "tests.support.stdio_upstream", name="child")) as upstreams:
+        tools = await list_when_connected(upstreams.proxy, "child", Listing.TOOLS)
+        profile = await upstreams.proxy.get_profile("child", principal=ALICE)
+        prompts = await upstreams.proxy.list_entries("child", Listing.PROMPTS, principal=ALICE)
         with pytest.raises(UpstreamErrorResponse) as refused:
-            await upstreams.proxy.send_request("git", "resources/read", {"uri": BOOK_URI}, principal=ALICE)
+            await upstreams.proxy.send_request("child", "resources/read", {"uri": BOOK_URI}, principal=ALICE)
 
-    assert "git_log" in [tool["name"] for tool in tools]
+    assert "whoami" in [tool["name"] for tool in tools]
     assert profile is not None
-    assert profile.server_info["name"] == "mcp-git"
+    assert profile.server_info["name"] == "child"
     assert prompts == []
-    assert (refused.value.error["code"], refused.value.error["data"]) == (-32602, {"uri": BOOK_URI})
+    assert (refused.value.error["code"], refused.value.error["data"]) == (-32601, {"method": "resources/read"})

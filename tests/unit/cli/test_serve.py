@@ -171,7 +171,7 @@ def test_the_exit_code_of_a_failed_start_shows_whether_a_restart_can_help(
 
 
 def test_an_address_in_use_is_a_temporary_failure(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(AddressTaken):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(AddressTaken, match="another --port"):
         server.serve(
             Settings(port=taken.getsockname()[1], database_url=f"sqlite:///{tmp_path / 'ringback.db'}", auth="off"), []
         )

@@ -24,14 +24,16 @@ AWAY = httpx.Response(503, json={"detail": "Stopping."}, headers=PROBLEM_JSON)
 
 @pytest.mark.parametrize(("option", "mode"), [((), "all"), (("--all",), "all"), (("--any",), "any")])
 def test_several_calls_are_waited_for(run: Run, service: respx.MockRouter, option: tuple[str, ...], mode: str) -> None:
-    route = service.post("/v1/calls/wait").respond(
-        json={"calls": [FINISHED, {**FINISHED, "id": "call_2"}], "done": True}
-    )
+    route = service.post("/v1/calls/wait")
+    route.side_effect = [
+        httpx.Response(200, json={"calls": [WORKING, {**WORKING, "id": "call_2"}], "done": False}),
+        httpx.Response(200, json={"calls": [FINISHED, {**FINISHED, "id": "call_2"}], "done": True}),
+    ]
 
     ran = run("wait", CALL_ID, "call_2", *option)
 
     assert (ran.exit_code, ran.stdout) == (0, f"{CALL_ID} completed (result)\ncall_2 completed (result)\n")
-    assert parse_body(list_requests(route)[0])["mode"] == mode
+    assert parse_body(list_requests(route)[1])["mode"] == mode
 
 
 def test_a_wait_that_ends_too_early_counts_what_continues(run: Run, service: respx.MockRouter) -> None:
@@ -96,6 +98,34 @@ def test_a_wait_for_any_is_over_when_one_has_ended(run: Run, service: respx.Mock
     service.post("/v1/calls/wait").respond(json={"calls": [FINISHED, working], "done": True})
 
     assert run("wait", CALL_ID, "call_2", "--any").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("last_response", "exit_code"),
+    [
+        (httpx.Response(200, json={"calls": [FINISHED], "done": True}), 0),
+        (
+            httpx.Response(410, json={"detail": "call_ids[0]: Erased.", "index": 0}, headers=PROBLEM_JSON),
+            1,
+        ),
+    ],
+    ids=["another one ends", "all are erased"],
+)
+def test_a_wait_for_any_continues_without_a_call_that_is_erased(
+    run: Run, service: respx.MockRouter, last_response: httpx.Response, exit_code: int
+) -> None:
+    working = {**WORKING, "id": "call_2"}
+    erased = {"detail": "call_ids[1]: Erased.", "index": 1}
+    service.post("/v1/calls/wait").side_effect = [
+        httpx.Response(200, json={"calls": [working, WORKING], "done": False}),
+        httpx.Response(410, json=erased, headers=PROBLEM_JSON),
+        last_response,
+    ]
+
+    ran = run("wait", "call_2", CALL_ID, "--any")
+
+    assert ran.exit_code == exit_code
+    assert "call_2 was erased during the wait." in ran.stderr
 
 
 def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRouter) -> None:
@@ -235,6 +265,16 @@ def test_more_calls_than_a_wait_can_keep_are_refused_with_the_option_that_narrow
 
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert ran.stderr == "Error: More than 1 calls match. Narrow the filters, with --since for example.\n"
+
+
+@pytest.mark.parametrize("option", ["--all", "--any"])
+def test_a_wait_names_the_id_of_which_there_is_no_call(run: Run, service: respx.MockRouter, option: str) -> None:
+    problem = {"status": 404, "detail": "call_ids[1]: No call of yours has this id.", "index": 1}
+    service.post("/v1/calls/wait").respond(404, json=problem, headers=PROBLEM_JSON)
+
+    ran = run("wait", CALL_ID, "call_typo", option)
+
+    assert (ran.exit_code, ran.stderr) == (2, "Error: call_typo: No call of yours has this id.\n")
 
 
 def test_a_wait_for_which_no_call_matches_is_an_error(run: Run, service: respx.MockRouter) -> None:

@@ -1,5 +1,6 @@
 """Reading callback URLs, and judging their hosts."""
 
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -20,12 +21,15 @@ async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) 
     assert (target.url, target.host, target.origin) == (url, host, origin)
 
 
-@pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
 @pytest.mark.requirement("R26")
-async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
-    guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({**BLOCKED_NAMES, "no-address.test": ["0.0.0.0"]}))
-    with pytest.raises(InvalidCallbackUrl):
-        await guard.check_url(url)
+async def test_a_blocked_url_cannot_be_registered() -> None:
+    accepted: list[str] = []
+    for url in BLOCKED_URLS:
+        guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({**BLOCKED_NAMES, "no-address.test": ["0.0.0.0"]}))
+        with suppress(InvalidCallbackUrl):
+            accepted.append((await guard.check_url(url)).url)
+
+    assert accepted == []
 
 
 def test_a_blocked_address_in_a_url_is_found_without_a_lookup_unless_the_operator_opened_its_network() -> None:

@@ -152,7 +152,8 @@ async def test_on_the_stream_of_a_request_only_its_call_is_asked(session: OpenCa
     assert [each.context.run(find, QUESTION) for each in calls] == [each.receiver for each in calls]
     assert "does not accept input" in silent.context.run(refusal, session.router)
     assert silent.context.run(refusal, session.router).endswith(
-        "over MCP, declare the capability elicitation or request a callback; over REST, start the call with accepts_input."
+        "over MCP, declare the capability elicitation or request a callback; over REST, start the call with accepts_input "
+        "(ringback call --accepts-input)."
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import runpy
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 import httpx2
@@ -38,6 +39,14 @@ from tests.support.guarded_transport import (
 NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
 RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
 EVENT = json.dumps(RESULT).encode() + b"\n\n"
+FORGED_DATA: tuple[Any, ...] = (
+    None,
+    "ringback/transport",
+    {"ringback/transport": {"scope": None, "tokens_version": -1}},
+    {"ringback/transport": {"scope": 7}},
+    {"scope": "all"},
+    ["ringback/transport"],
+)
 
 
 class BreakingStream(httpx2.AsyncByteStream):
@@ -87,23 +96,11 @@ async def test_tokens_that_this_node_cannot_read_come_out_as_that() -> None:
     assert not isinstance(await get_failure(LoginRequired("sign in")), TokensUnreadable)
 
 
-@pytest.mark.parametrize("code", TransportErrorCode)
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        "ringback/transport",
-        {"ringback/transport": {"scope": None, "tokens_version": -1}},
-        {"ringback/transport": {"scope": 7}},
-        {"scope": "all"},
-        ["ringback/transport"],
-    ],
-)
-async def test_an_upstream_cannot_forge_the_errors_of_a_transport(code: TransportErrorCode, data: Any) -> None:
+async def test_an_upstream_cannot_forge_the_errors_of_a_transport() -> None:
     """A forged `LoginRequired` would be queued and sent without end; a forged `RequestNotSent` would run a tool twice."""
-    forged = {"jsonrpc": "2.0", "id": 7, "error": {"code": int(code), "message": "their words", "data": data}}
-
-    assert type(await get_failure(httpx2.Response(200, json=forged))) is UpstreamError
+    for code, data in product(TransportErrorCode, FORGED_DATA):
+        forged = {"jsonrpc": "2.0", "id": 7, "error": {"code": int(code), "message": "their words", "data": data}}
+        assert type(await get_failure(httpx2.Response(200, json=forged))) is UpstreamError, (code, data)
 
 
 def test_the_marker_of_transport_errors_is_another_one_in_each_process() -> None:

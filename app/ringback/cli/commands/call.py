@@ -19,7 +19,7 @@ from ringback.cli.client_options import (
     WaitSeconds,
     client_command,
 )
-from ringback.cli.following import end_of_wait, exit_code_of_wait, show_outcome
+from ringback.cli.following import end_of_wait, exit_code_of_wait, has_terminal, show_outcome
 from ringback.cli.output import print_message, print_output
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import Problem
@@ -72,7 +72,12 @@ def call(
         typer.Option("--timeout-seconds", min=0, callback=require_finite, help="End the call if it takes longer."),
     ] = None,
     accepts_input: Annotated[
-        bool, typer.Option("--accepts-input", help="The tool may ask: answer with `ringback calls answer`.")
+        bool,
+        typer.Option(
+            "--accepts-input",
+            help="The tool may ask: answer with `ringback calls answer`. So it may if --wait-for-input is given, or if this "
+            "command waits at a terminal.",
+        ),
     ] = False,
     options: PrintOptions,
 ) -> None:
@@ -98,7 +103,7 @@ def call(
             wait_seconds=initial_wait if wait else None,
             not_before=with_offset(not_before),
             timeout_seconds=timeout,
-            accepts_input=accepts_input or None,
+            accepts_input=accepts_input or wait_for_input or (wait and has_terminal()) or None,
         )
         if not wait:
             options.print_model(started, _print_started)

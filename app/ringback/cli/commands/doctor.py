@@ -53,7 +53,10 @@ def doctor(
         typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service. Default: from the settings."),
     ] = None,
     callbacks: Annotated[
-        bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks. Needs --api-key.")
+        bool,
+        typer.Option(
+            "--callbacks", help="Also connect to the receivers of your webhooks, with the settings of this environment."
+        ),
     ] = False,
     restored: Annotated[
         bool,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from math import isinf
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -32,6 +31,7 @@ from ringback.cli.output import (
     print_models,
     print_output,
 )
+from ringback.client.problems import Problem
 
 if TYPE_CHECKING:
     from ringback.client import Call, RingbackClient
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 class _Waited(NamedTuple):
     calls: Sequence[Call]
     """As they were last read."""
-    erased_ids: Sequence[str] = ()
+    erased_ids: Sequence[str]
     """Calls that were erased during the wait."""
+    is_over: bool
 
 
 @client_command(exit_code=exit_code_of_wait)
@@ -67,8 +68,8 @@ def wait(
     Without ids, these are all calls that match now, at most 10,000. Those that had ended before are printed, too, and count
     for the exit code. Calls that start during the wait are not waited for.
 
-    Calls that are erased during the wait are named, and the exit code is 1. A restart of the service, or of its database, does
-    not end the wait.
+    Calls that are erased during the wait are named, and the exit code is 1, with --any only if no other one ends. A restart of
+    the service, or of its database, does not end the wait.
     """
     filters = {
         "client_session_id": session,
@@ -81,21 +82,21 @@ def wait(
     _check_selection(call_ids or [], filters, wait_for_any=wait_for_any)
 
     async def run(client: RingbackClient) -> _Waited:
-        if wait_for_any:
-            return _Waited(await _wait_for_any(client, call_ids or [], wait_seconds=wait_seconds))
         search = partial(_find_calls, client, call_ids or [], filters)
-        return await _wait_for_all(search, wait_seconds=wait_seconds)
+        with _naming_call(call_ids or []):
+            return await _wait(search, for_any=wait_for_any, wait_seconds=wait_seconds)
 
     waited = options.run(run)
     if not waited.calls and not waited.erased_ids:
         exit_with_error("There are no such calls.")
     _print_calls(waited, as_json=options.as_json)
     ended = [call for call in waited.calls if call.final]
-    if not _is_over(waited.calls, wait_for_any=wait_for_any):
+    if not waited.is_over:
         count = len(waited.calls)
         print_message(f"{count - len(ended)} of {count} calls continue. Wait again, or: ringback join CALL_ID")
         raise typer.Exit(TRY_AGAIN)
-    if not _have_results(ended) or waited.erased_ids:
+    is_enough = bool(ended) if wait_for_any else not waited.erased_ids
+    if not _have_results(ended) or not is_enough:
         raise typer.Exit(EXIT_NO_RESULT)
 
 
@@ -108,6 +109,19 @@ def _check_selection(call_ids: Sequence[str], filters: Mapping[str, Any], *, wai
         raise typer.BadParameter("--any takes CALL_IDs: of the calls that match, some may have ended already")
 
 
+@contextmanager
+def _naming_call(call_ids: Sequence[str]) -> Generator[None]:
+    """A problem with one of the ids names the id instead of its place in the request."""
+    try:
+        yield
+    except Problem as problem:
+        index = problem.extra.get("index")
+        if isinstance(index, int) and 0 <= index < len(call_ids):
+            problem.detail = problem.detail.replace(f"call_ids[{index}]", call_ids[index], 1)
+            problem.args = (problem.detail,)
+        raise
+
+
 async def _find_calls(client: RingbackClient, call_ids: Sequence[str], filters: Mapping[str, Any]) -> AwaitedCalls:
     from ringback.client.awaited_calls import AwaitedCalls, find_matching_calls  # noqa: PLC0415 - help needs no client
 
@@ -116,37 +130,21 @@ async def _find_calls(client: RingbackClient, call_ids: Sequence[str], filters: 
     return AwaitedCalls(client, await client.wait_all(call_ids, timeout_seconds=0.0))
 
 
-async def _wait_for_all(search: Callable[[], Awaitable[AwaitedCalls]], *, wait_seconds: float | None) -> _Waited:
+async def _wait(search: Callable[[], Awaitable[AwaitedCalls]], *, for_any: bool, wait_seconds: float | None) -> _Waited:
     """A restart of the service during the wait changes nothing about which calls are waited for."""
     ends_at, now = end_of_wait(wait_seconds), asyncio.get_running_loop().time
     awaited = await repeat_request(search, ends_at=ends_at, has_responded=False)
     progress = _ProgressLines()
     progress.show(awaited.calls)
+
+    def is_over() -> bool:
+        return awaited.any_ended if for_any else awaited.all_ended
+
     with suppress(StillAway):
-        while not awaited.all_ended and now() < ends_at:
-            await repeat_request(lambda: awaited.wait_round(ends_at - now()), ends_at=ends_at)
+        while not is_over() and now() < ends_at:
+            await repeat_request(lambda: awaited.wait_round(ends_at - now(), for_any=for_any), ends_at=ends_at)
             progress.show(awaited.calls)
-    return _Waited(awaited.calls, awaited.erased_ids)
-
-
-async def _wait_for_any(
-    client: RingbackClient, call_ids: Sequence[str], *, wait_seconds: float | None
-) -> Sequence[Call]:
-    """The calls as they were last read. The first request shows that the service is there, so it does not wait."""
-    ends_at = end_of_wait(wait_seconds)
-
-    async def wait_for_rest() -> Sequence[Call]:
-        remaining = max(0.0, ends_at - asyncio.get_running_loop().time())
-        return await client.wait_any(call_ids, timeout_seconds=None if isinf(remaining) else remaining)
-
-    send_first = partial(client.wait_any, call_ids, timeout_seconds=0.0)
-    calls = await repeat_request(send_first, ends_at=ends_at, has_responded=False)
-    if wait_seconds == 0 or _is_over(calls, wait_for_any=True):
-        return calls
-    try:
-        return await repeat_request(wait_for_rest, ends_at=ends_at)
-    except StillAway:
-        return calls
+    return _Waited(awaited.calls, awaited.erased_ids, is_over())
 
 
 class _ProgressLines:
@@ -171,10 +169,6 @@ def _describe_progress(calls: Sequence[Call]) -> str:
     return (
         f"{ended}, and {asking} {'waits' if asking == 1 else 'wait'} for input: ringback calls --status input_required"
     )
-
-
-def _is_over(calls: Sequence[Call], *, wait_for_any: bool) -> bool:
-    return (any if wait_for_any else all)(call.final for call in calls)
 
 
 def _print_calls(waited: _Waited, *, as_json: bool) -> None:

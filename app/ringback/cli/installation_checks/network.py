@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC
@@ -16,8 +16,8 @@ import httpx
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.http_clients import bypass_proxy_here, request_within_limit
-from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, fault, fine
-from ringback.client import ClientError, RingbackClient
+from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, fault, fine, skip
+from ringback.client import ClientError, RingbackClient, Webhook
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.client.responses import find_tls_error
 from ringback.domain.attempt_category import ADVICE, AttemptCategory
@@ -186,26 +186,33 @@ class CallbackCheck:
         self._permits = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def run_checks(self, client: RingbackClient) -> list[Finding]:
-        """One finding for each origin of a webhook URL."""
-        targets: dict[str, Target | str] = {}
+        """One finding for each origin of a webhook URL, and for each webhook whose URL these settings do not allow."""
+        judged: dict[str, Target | Finding] = {}
+        served_origins: set[str] = set()
         try:
             async for webhook in client.webhooks():
                 try:
                     target = parse_target(webhook.url, self._guard.policy)
-                    targets[target.origin] = target
                 except InvalidCallbackUrl as refused:
-                    targets[webhook.id] = refused.detail
+                    about = f"callback {webhook.id}"
+                    judged[about] = _judge_refusal(about, refused.detail, is_served=_is_served(webhook))
+                    continue
+                judged[target.origin] = target
+                if _is_served(webhook):
+                    served_origins.add(target.origin)
         except ClientError as problem:
             return [fault("callbacks", f"Your webhooks cannot be listed: {problem}")]
-        return await asyncio.gather(*(self._check_target(name, target) for name, target in targets.items()))
+        return await asyncio.gather(*(self._check_target(each, served_origins) for each in judged.values()))
 
-    async def _check_target(self, name: str, target: Target | str) -> Finding:
-        about = f"callback {name}"
-        if isinstance(target, str):
-            return fault(about, target)
+    async def _check_target(self, target: Target | Finding, served_origins: Collection[str]) -> Finding:
+        if isinstance(target, Finding):
+            return target
+        about = f"callback {target.origin}"
         try:
             async with self._permits, asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 return Finding(about, *await self._connect_to_target(target))
+        except BlockedAddress as blocked:
+            return _judge_refusal(about, _describe_failure(blocked), is_served=target.origin in served_origins)
         except OSError as problem:
             return fault(about, _describe_failure(problem))
 
@@ -233,6 +240,21 @@ class CallbackCheck:
         if connector is None:
             return await connect_socket(open_socket, address, port)
         return await connector.connect(address, port)
+
+
+def _is_served(webhook: Webhook) -> bool:
+    """Whether the newest attempt delivered its callback, so that the settings of the service allow the URL."""
+    return webhook.last_delivery_at is not None and webhook.last_error is None
+
+
+def _judge_refusal(about: str, refusal: str, *, is_served: bool) -> Finding:
+    """A URL that the settings of this environment do not allow. Those of the service may: of `serve --dev`, for example."""
+    if is_served:
+        detail = "not checked: the service delivers there, and the settings of this environment do not allow it"
+        return skip(about, f"{detail}. Give this command the settings of the service. {refusal}")
+    return fault(
+        about, f"{refusal} If the service has other settings than this environment, give them to this command."
+    )
 
 
 def _describe_failure(problem: OSError) -> str:

@@ -16,6 +16,7 @@ from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import SkippedUpstream, UpstreamInfo
 from ringback.settings import Settings
+from ringback.suggestions import find_similar
 from ringback.upstreams.config import UpstreamConfig, UpstreamEntry, UpstreamTransport
 from ringback.upstreams.own_address import OwnAddress
 
@@ -113,7 +114,20 @@ async def _check_upstream(
                 continue
             return fault(about, _describe_unreachable(info, config))
         checked = [each for each in tools if upstreams.tool_catalog.get_tool_config(name, each.name).checks_arguments]
-        return fine(about, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
+        detail = f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}"
+        names = [each.name for each in tools]
+        unknown = sorted(config.tools_with_settings.difference(names))
+        return fault(about, f"{detail}. {_describe_unknown(unknown, names)}") if unknown else fine(about, detail)
+
+
+def _describe_unknown(unknown: Sequence[str], names: Sequence[str]) -> str:
+    """Settings of tools that the upstream does not list. Until it lists them, they have no effect."""
+    similar = ((name, find_similar(name, names)) for name in unknown[:TOOLS_SHOWN_MAX])
+    shown = [f"'{name[:NAME_LENGTH_MAX]}'" + (f" (did you mean '{each}'?)" if each else "") for name, each in similar]
+    more = ", …" if len(unknown) > len(shown) else ""
+    return (
+        f"'ringback.tools' of its entry names tools that it does not list: {', '.join(shown)}{more}. Correct the names."
+    )
 
 
 def _describe_unreachable(info: UpstreamInfo, config: UpstreamConfig) -> str:

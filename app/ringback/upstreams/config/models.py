@@ -145,6 +145,12 @@ class UpstreamConfig:
         has_user = "@" in urlsplit(self.url).netloc
         return self.transport is UpstreamTransport.HTTP and self.oauth is None and not has_header and not has_user
 
+    @property
+    def tools_with_settings(self) -> frozenset[str]:
+        """The tools for which the entry has settings of their own. A misspelt name is one, too."""
+        by_tool = (self.tool_inline_wait_seconds, self.tool_on_disconnect, self.tool_pending, self.tool_rerun_policy)
+        return self.task_only_tools.union(*by_tool)
+
     def get_tool_config(self, tool: str) -> ToolConfig:
         return ToolConfig(
             inline_wait_seconds=self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds),

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from tests.support.engine import wait_until
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.postgres import running_postgres
+from tests.support.postgres_instance import PostgresInstance
 from tests.support.stores import make_sealer
 from tests.support.tcp_proxy import running_tcp_proxy
 
@@ -90,78 +92,83 @@ async def test_idle_connections_that_were_ended_are_replaced(
     assert await store.write(append) > 8
 
 
-async def test_a_stopped_server_refuses_units_until_it_runs_again(clock: FakeClock) -> None:
-    async with running_postgres() as server:
-        url = server.address.socket_url
-        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
-            assert await store.write(append) == 1
-            await asyncio.to_thread(server.stop)
+@pytest.fixture(scope="module")
+async def server() -> AsyncGenerator[PostgresInstance]:
+    """A server of this module's own: its start, and the tables of its database, take half a second of CPU."""
+    async with running_postgres(max_connections="8", superuser_reserved_connections="0") as server:
+        yield server
 
-            outcomes = await asyncio.gather(
-                *(store.write(append) for _ in range(20)),
-                *(store.read(read_head) for _ in range(20)),
-                *(store.scan(ALICE, read_head) for _ in range(20)),
-                return_exceptions=True,
-            )
-            assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
 
-            await asyncio.to_thread(server.start)
-            assert await store.write(append) == 2
+async def test_a_stopped_server_refuses_units_until_it_runs_again(server: PostgresInstance, clock: FakeClock) -> None:
+    async with open_store(server.address.socket_url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+        head = await store.write(append)
+        await asyncio.to_thread(server.stop)
+
+        outcomes = await asyncio.gather(
+            *(store.write(append) for _ in range(20)),
+            *(store.read(read_head) for _ in range(20)),
+            *(store.scan(ALICE, read_head) for _ in range(20)),
+            return_exceptions=True,
+        )
+        assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+
+        await asyncio.to_thread(server.start)
+        assert await store.write(append) == head + 1
 
 
 async def test_a_node_whose_server_has_become_a_standby_is_unavailable_until_it_reaches_the_primary(
-    clock: FakeClock,
+    server: PostgresInstance, clock: FakeClock
 ) -> None:
     """As after a failover behind a proxy or a name that still leads to the old server."""
-    async with running_postgres() as server:
-        url = server.address.socket_url
-        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
-            assert await store.write(append) == 1
-            await asyncio.to_thread(server.stop, signal.SIGINT)
-            server.become_standby()
-            await asyncio.to_thread(server.start)
-            assert await wait_for_head(store) == 1
+    url = server.address.socket_url
+    async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+        head = await store.write(append)
+        await asyncio.to_thread(server.stop, signal.SIGINT)
+        server.become_standby()
+        await asyncio.to_thread(server.start)
+        assert await wait_for_head(store) == head
 
-            with pytest.raises(StoreUnavailable, match="a standby, which only reads") as refused:
-                await store.write(append)
+        with pytest.raises(StoreUnavailable, match="a standby, which only reads") as refused:
+            await store.write(append)
 
-            assert not refused.value.needs_operator
-            watch = await asyncpg.connect(url, server_settings={"default_transaction_isolation": "read committed"})
+        assert not refused.value.needs_operator
+        watch = await asyncpg.connect(url, server_settings={"default_transaction_isolation": "read committed"})
 
-            async def has_no_session_left() -> bool:
-                return not await watch.fetchval(COUNT_SESSIONS)
+        async def has_no_session_left() -> bool:
+            return not await watch.fetchval(COUNT_SESSIONS)
 
-            await wait_until(has_no_session_left)
-            await watch.fetch("SELECT pg_promote()")
-            await watch.close()
-            assert await store.write(append) == 2
-
-
-async def test_units_share_the_connections_that_a_full_server_has_left(clock: FakeClock) -> None:
-    async with running_postgres(max_connections="8", superuser_reserved_connections="0") as server:
-        url = server.address.socket_url
-        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
-            assert await store.write(append) == 1  # the connection is kept
-            others: list[asyncpg.Connection[asyncpg.Record]] = []
-            with suppress(asyncpg.TooManyConnectionsError):
-                while True:
-                    others.append(await asyncpg.connect(url))
-
-            assert sorted(await asyncio.gather(*(store.write(append) for _ in range(30)))) == list(range(2, 32))
-            assert await store.read(read_head) == 31  # another kind of unit, on the same connection
-
-            for other in others:
-                await other.close()
-            assert await wait_for_head(store) == 31
+        await wait_until(has_no_session_left)
+        await watch.fetch("SELECT pg_promote()")
+        await watch.close()
+        assert await store.write(append) == head + 1
 
 
-async def test_a_wrong_password_needs_an_operator_and_is_not_shown(clock: FakeClock) -> None:
-    async with running_postgres() as server:
-        url = server.address.network_url.replace(":", ":wrong-", 2).replace("wrong-//", "//")
+async def test_units_share_the_connections_that_a_full_server_has_left(
+    server: PostgresInstance, clock: FakeClock
+) -> None:
+    url = server.address.socket_url
+    async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+        head = await store.write(append)  # the connection is kept
+        others: list[asyncpg.Connection[asyncpg.Record]] = []
+        with suppress(asyncpg.TooManyConnectionsError):
+            while True:
+                others.append(await asyncpg.connect(url))
 
-        with pytest.raises(StoreUnavailable) as refusal:
-            async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True):
-                pass
+        seqs = await asyncio.gather(*(store.write(append) for _ in range(30)))
+        assert sorted(seqs) == list(range(head + 1, head + 31))
+        assert await store.read(read_head) == head + 30  # another kind of unit, on the same connection
+
+        for other in others:
+            await other.close()
+        assert await wait_for_head(store) == head + 30
+
+
+async def test_a_wrong_password_needs_an_operator_and_is_not_shown(server: PostgresInstance, clock: FakeClock) -> None:
+    url = server.address.network_url.replace(":", ":wrong-", 2).replace("wrong-//", "//")
+
+    with pytest.raises(StoreUnavailable) as refusal:
+        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True):
+            pass
 
     assert refusal.value.needs_operator
     assert "wrong-" not in refusal.value.detail

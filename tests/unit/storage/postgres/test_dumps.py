@@ -56,7 +56,7 @@ async def test_the_schema_of_an_installation_may_be_named_with_a_space_as_psql_a
 ) -> None:
     monkeypatch.setenv("PATH", str(find_programs(tmp_path) / "bin"), prepend=os.pathsep)
     async with empty_database() as database:
-        url = in_schema(database, "public").replace("-c", "-c%20")
+        url = in_schema(database, "public").replace("=-c", "=-c%20")
         store = make_store(url)
         await store.open()
         await store.close()
