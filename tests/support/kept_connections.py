@@ -99,7 +99,8 @@ class KeptConnections:
         idle = self._idle[url, *settings.values()]
         while idle:
             connection = idle.pop()
-            with suppress(asyncpg.InterfaceError, asyncpg.PostgresError, OSError):
+            # asyncpg raises the internal error if the server's farewell arrives before the statement is sent.
+            with suppress(asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError, OSError):
                 await _execute(connection, f"SET application_name = '{settings['application_name']}'")
                 return cast("ListeningConnection", KeptConnection(connection, idle))
         new: Any = await driver.connect(url, server_settings=settings)
