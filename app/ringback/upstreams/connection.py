@@ -30,6 +30,7 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import Listing, ToolConfig, UpstreamChange, UpstreamInfo
 from ringback.log_context import leave_log_context
 from ringback.telemetry.spans import leave_span
@@ -322,6 +323,8 @@ class UpstreamConnection:
         if required_login:  # clients have a list without these tools, and with one that names the login page
             self.lists.handle_change(UpstreamChange(upstream=self.config.name, listing=Listing.TOOLS))
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
+        if self.owner == SHARED_OWNER:  # the login of a principal may show it other tools
+            self.lists.warn_of_unlisted_tools(self.config.tools_with_settings)
         return session
 
     def _record_failure(self, problem: ConnectionProblem, error_output: str | None) -> None:

@@ -1,6 +1,7 @@
 """The tool catalog: its lists follow the upstreams, and it rejects invalid calls before they are stored."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from ringback.domain.call import RerunPolicy
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.upstreams import DisconnectAction, Listing, PendingForm, ToolCatalog, ToolConfig
@@ -37,6 +39,7 @@ from tests.support.upstreams import (
     send_result,
     serving,
     wait_for_state,
+    wait_until_true,
 )
 
 UNREACHABLE_CONFIG = make_http_config("http://127.0.0.1:1/mcp", name="away")
@@ -286,6 +289,27 @@ async def test_an_unknown_tool_is_refused_while_the_first_connection_has_listed_
         may_become_ready.set()
         with pytest.raises(UnknownTool):
             await checking
+
+
+async def test_settings_of_tools_that_an_upstream_does_not_list_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A misspelt name was accepted without a word, so that its `rerun_policy` never applied."""
+
+    def list_logged(event: str) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == event]
+
+    caplog.set_level(logging.INFO)
+    upstream = ControlledUpstream()
+    policies = {"echo": RerunPolicy.ALWAYS, "ehco": RerunPolicy.ALWAYS}
+    async with serving(upstream.app()) as server:
+        config = replace(make_http_config(server.url), tool_rerun_policy=policies)
+        async with open_upstreams(config) as upstreams:
+            await wait_until_true(lambda: len(list_logged("upstream.ready")) == 1)
+            upstreams.restart_connections("stage")
+            await wait_until_true(lambda: len(list_logged("upstream.ready")) == 2)
+
+    assert [record.__dict__["tools"] for record in list_logged("upstream.tools_not_listed")] == [["ehco"]]
 
 
 async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:

@@ -142,6 +142,24 @@ def test_a_text_that_is_no_json_stays_an_error(text: str) -> None:
         parse_upstreams(text.encode("latin-1"), source="f.json", environment={})
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"mcpServers": {"git": {"command": "a"}, "git": {"command": "b"}}}', "git"),
+        ('{"mcpServers": {"git": {"command": "a", "env": {"KEY": "1", "KEY": "2"}}}}', "KEY"),
+        ('{"mcpServers": {}, "mcpServers": {"git": {"command": "a"}}}', "mcpServers"),
+    ],
+)
+def test_two_members_of_one_name_are_an_error_that_names_them(text: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"f\.json: has two members named '{name}' in one object"):
+        parse_upstreams(text, source="f.json", environment={})
+
+
+def test_a_file_of_very_many_levels_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"f\.json: (has too many levels|not valid JSON)"):
+        parse_upstreams('{"mcpServers": ' + "[" * 1000 + "]" * 1000 + "}", source="f.json", environment={})
+
+
 def test_a_strict_reader_refuses_what_is_skipped() -> None:
     loaded = load({"a": {"command": "x"}, "b": SSE_URL})
 

@@ -7,7 +7,8 @@ Some servers list a tool only for a client that declared elicitation. A client t
     legacy, one child        the common list: the child has one session, which declares elicitation
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,10 @@ from ringback.upstreams.handshake import ModernProbe
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY
 
+log = logging.getLogger(__name__)
+
+LOGGED_TOOLS_MAX: Final = 5
+LOGGED_LENGTH_MAX: Final = 64
 FAILED_LIST_AGE_SECONDS_MAX: Final = 30.0
 """Between two attempts to fetch a list that there is none of yet, and the tools for clients that can elicit, which get the
 common list until then. Many servers take longer for their first list than `LIST_TIMEOUT_SECONDS`."""
@@ -55,6 +60,9 @@ class UpstreamLists:
     ) -> None:
         """Once `replaced` is set, a newer connection writes to the caches and this one stops."""
         self.cache = caches.common
+        self._upstream = upstream
+        self._unlisted_tools: Sequence[str] = []
+        """What the last `warn_of_unlisted_tools` found."""
         self._sessions = sessions
         self._eliciting_cache = caches.eliciting
         self._announcing_session: UpstreamSession | None = None
@@ -83,6 +91,16 @@ class UpstreamLists:
     def get_cached_tool(self, name: str) -> ToolInfo | None:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         return (self.cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
+
+    def warn_of_unlisted_tools(self, names: Iterable[str]) -> None:
+        """Log which of these tools no list has. The same ones are logged once, however often the upstream reconnects."""
+        unlisted = (
+            [] if self.cache.tools is None else sorted(each for each in names if self.get_cached_tool(each) is None)
+        )
+        if unlisted and unlisted != self._unlisted_tools:
+            shown = [each[:LOGGED_LENGTH_MAX] for each in unlisted[:LOGGED_TOOLS_MAX]]
+            log.warning("upstream.tools_not_listed", extra={"upstream": self._upstream, "tools": shown})
+        self._unlisted_tools = unlisted
 
     def find_cached_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
         """The common tools by name, without waiting for a list that is being fetched for another request.

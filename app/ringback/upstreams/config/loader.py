@@ -140,7 +140,16 @@ def _parse_document(text: bytes | str, source: str) -> dict[str, Any]:
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError(f"{source}: larger than {CONFIG_BYTES_MAX} bytes, so it is not an mcpServers file.")
     try:
-        document = jsontext.loads(strip_json_comments(text if isinstance(text, str) else text.decode()))
+        json_text = strip_json_comments(text if isinstance(text, str) else text.decode())
+        jsontext.loads(json_text)  # stricter, and its errors name the place
+        document = jsontext.loads_unique(json_text.encode())
+    except jsontext.RepeatedName as name:
+        raise ConfigError(
+            f"{source}: has two members named '{clean_name(str(name))}' in one object, and only one can count. "
+            "Remove or rename one of them."
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{source}: has too many levels of objects and lists.") from None
     except ValueError as error:
         raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are allowed.") from None
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
