@@ -214,8 +214,15 @@ class LeasedCall:
         """
         try:
             call = await self._store.read(self._read_leased)
-            known = self.call  # after the read: the call may have been dispatched meanwhile
-            self.call = replace(call, dispatched_at=known.dispatched_at, runs=known.runs, handle=known.handle)
+            known = self.call  # after the read: the call may have been dispatched meanwhile, and its arguments read
+            self.call = replace(
+                call,
+                dispatched_at=known.dispatched_at,
+                runs=known.runs,
+                handle=known.handle,
+                arguments=known.arguments,
+                meta=known.meta,
+            )
         except StoreUnavailable:
             log.debug("call.not_read", extra=call_facts(self.call))
         except LeaseLost:

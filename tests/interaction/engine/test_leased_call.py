@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from ringback.domain.call import CallPhase
 from ringback.domain.clock import seconds
@@ -16,8 +17,8 @@ from tests.support.stores import StoreWrapper
 T = TypeVar("T")
 
 
-class SlowReads(StoreWrapper):
-    """Holds the results of reads."""
+class SlowRead(StoreWrapper):
+    """Holds the result of the first read."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -25,27 +26,32 @@ class SlowReads(StoreWrapper):
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         value = await self._store.read(work)
-        self.has_read.set()
-        await self.released.wait()
+        if not self.has_read.is_set():
+            self.has_read.set()
+            await self.released.wait()
         return value
+
+
+async def lease(engine: Engine, store: Store, **fields: Any) -> LeasedCall:
+    until = engine.clock.now() + seconds(30)
+    call = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="held", lease_until=until, **fields)
+    await engine.insert_calls(call)
+    return LeasedCall(
+        replace(call, arguments=None),
+        store=store,
+        clock=engine.clock,
+        recorder=engine.recorder,
+        completion_batcher=engine.make_completion_batcher(store),
+        notification_hub=engine.notification_hub,
+        abort_requested=ObservableFlag(),
+        login_waits=engine.login_waits,
+    )
 
 
 async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Engine) -> None:
     """Otherwise a node that stops at this moment hands a call back that it has just sent, and another node sends it again."""
-    until = still.clock.now() + seconds(30)
-    call = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="held", lease_until=until)
-    await still.insert_calls(call)
-    store = SlowReads(still.store)
-    leased = LeasedCall(
-        call,
-        store=store,
-        clock=still.clock,
-        recorder=still.recorder,
-        completion_batcher=still.make_completion_batcher(store),
-        notification_hub=still.notification_hub,
-        abort_requested=ObservableFlag(),
-        login_waits=still.login_waits,
-    )
+    store = SlowRead(still.store)
+    leased = await lease(still, store)
 
     reading = asyncio.create_task(leased.reread_call())
     await store.has_read.wait()
@@ -54,6 +60,20 @@ async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Eng
     await reading
     await leased.requeue_call()
 
-    stored = await still.store.read(lambda tx: tx.calls.get(call.id))
+    stored = await still.store.read(lambda tx: tx.calls.get(leased.call.id))
     assert stored is not None
     assert (stored.phase, str(stored.outcome), stored.runs) == (CallPhase.ENDED, "unknown", 1)
+
+
+async def test_a_read_that_began_before_the_large_arguments_were_read_does_not_forget_them(still: Engine) -> None:
+    """Otherwise the call ends as `unknown` although it was not sent: it cannot be sent without arguments."""
+    store = SlowRead(still.store)
+    leased = await lease(still, store, arguments={"text": "large"})
+
+    reading = asyncio.create_task(leased.reread_call())
+    await store.has_read.wait()
+    await leased.read_arguments()
+    store.released.set()
+    await reading
+
+    assert leased.call.arguments == {"text": "large"}
