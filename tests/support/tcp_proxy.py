@@ -152,6 +152,9 @@ async def running_tcp_proxy(server_port: int) -> AsyncGenerator[TcpProxy]:
         task = asyncio.create_task(proxy.serve_client(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(
+            lambda _: _reset(writer)
+        )  # also if it ends while the server's connection is being opened
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]

@@ -1,6 +1,7 @@
 """The proxy by which tests break the network between a node and its database."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.support.limits import WAIT_SECONDS
 from tests.support.tcp_proxy import TcpProxy, running_tcp_proxy
+from tests.support.upstreams import wait_until_true
 
 
 class Peer:
@@ -99,4 +101,19 @@ async def test_a_refused_connection_is_reset_and_a_later_one_works() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"again")
         assert await asyncio.wait_for(reader.readexactly(5), WAIT_SECONDS) == b"again"
+        writer.close()
+
+
+async def test_a_client_whose_servers_connection_is_being_opened_is_reset_when_the_proxy_ends() -> None:
+    """Such connections stayed open, and failed the test that ran when they were collected."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = full.getsockname()
+        waiting = socket.create_connection(address)  # a queue of one, which nobody accepts
+        async with running_tcp_proxy(address[1]) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            await wait_until_true(lambda: proxy.accepted == 1)
+        waiting.close()
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(reader.read(1), WAIT_SECONDS)
         writer.close()
