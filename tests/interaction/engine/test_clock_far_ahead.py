@@ -181,6 +181,32 @@ async def test_a_pause_that_a_wrong_clock_began_is_over(stage: Stage) -> None:
     assert (await stage.engine.read_delivery(held)).state is DeliveryState.DELIVERED
 
 
+async def test_a_webhook_that_waited_at_a_wrong_time_is_looked_at_once_the_clock_is_corrected(stage: Stage) -> None:
+    """Otherwise this process would look at it again in forty days."""
+    engine, clock = stage.engine, stage.clock
+    pausing = CircuitBreaker(failures=5, openings=1, paused_until=clock.now() + seconds(15))
+    paused = make_webhook(breaker=pausing)
+    limited = make_webhook(rate_per_second=0.5)
+    deliveries = [
+        make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(PAUSE))
+        for webhook in (paused, limited, limited)
+    ]
+    await engine.insert_webhooks(paused, limited)
+    await engine.insert_deliveries(*deliveries)
+    dispatcher = engine.make_dispatcher(lambda _: httpx.Response(200))
+    await dispatcher.run_once()
+    waiting = [await engine.read_delivery(each) for each in deliveries]
+    assert [each.state for each in waiting].count(DeliveryState.PENDING) == 2
+
+    clock.step(-PAUSE)
+    clock.pass_time(3)
+    await engine.run_recovery()
+    await dispatcher.run_once()
+
+    delivered = [await engine.read_delivery(each) for each in deliveries]
+    assert {each.state for each in delivered} == {DeliveryState.DELIVERED}
+
+
 async def test_a_second_start_within_the_first_minutes_is_unconfirmed_again(stage: Stage) -> None:
     await stage.engine.run_recovery()
     stage.clock.pass_time(120)
