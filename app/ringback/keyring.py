@@ -20,7 +20,7 @@ from ringback.settings import Settings, SettingsError
 from ringback.signing import sealing
 from ringback.signing.ed25519 import InvalidSigningKey, SigningKey, parse_signing_key
 from ringback.signing.sealing import InvalidKeyRing, KeyRing
-from ringback.storage.urls import find_sqlite_path
+from ringback.storage.urls import find_named_path, find_sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
 DRAFT_NAME_BYTES: Final = 8
@@ -48,6 +48,18 @@ def missing_key_file(settings: Settings) -> Path | None:
     if settings.secret_keys is not None or (file := _key_file_path(settings)).exists():
         return None
     return file
+
+
+def find_key_file(database_url: str) -> Path | None:
+    """The path of the key file beside the database; None for PostgreSQL.
+
+    Earlier versions put it beside a symbolic link to the database. Such a file counts if the database has none.
+    """
+    database, named = find_sqlite_path(database_url), find_named_path(database_url)
+    if database is None or named is None:
+        return None
+    file, former = (path.with_name(path.name + KEY_FILE_SUFFIX) for path in (database, named))
+    return former if database != named and not file.exists() and former.exists() else file
 
 
 def key_ring_source(settings: Settings) -> str:
@@ -166,14 +178,14 @@ def _link_if_absent(draft: Path, path: Path) -> None:
 
 def _key_file_path(settings: Settings) -> Path:
     """Raises `SettingsError` for PostgreSQL."""
-    path = find_sqlite_path(settings.database_url)
+    path = find_key_file(settings.database_url)
     if path is None:
         raise SettingsError(
             "RINGBACK_SECRET_KEYS: PostgreSQL needs them, and all nodes need the same. Create a key with `ringback keys ring`, "
             "and set it for every node and every command. An SQLite installation that moves to PostgreSQL brings the content "
             "of its key file."
         )
-    return path.with_name(path.name + KEY_FILE_SUFFIX)
+    return path
 
 
 @contextmanager

@@ -58,6 +58,26 @@ def test_the_first_start_creates_a_key_that_later_starts_read(tmp_path: Path) ->
     assert len(first.keys[first.current_id]) == KEY_BYTES
 
 
+def test_the_key_file_is_beside_the_database_whatever_link_leads_to_it(tmp_path: Path) -> None:
+    link = tmp_path / "link" / "ringback.db"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "ringback.db")
+    first = load_key_ring(settings_of(link.parent), random_bytes=os.urandom)
+
+    assert key_file(tmp_path).exists()
+    assert not key_file(link.parent).exists()
+    assert load_key_ring(settings_of(tmp_path), random_bytes=os.urandom) == first
+
+
+def test_a_key_file_of_an_earlier_version_beside_a_link_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "link"
+    first = load_key_ring(settings_of(folder), random_bytes=os.urandom)
+    (folder / "ringback.db").symlink_to(tmp_path / "ringback.db")
+
+    assert load_key_ring(settings_of(folder), random_bytes=os.urandom) == first
+    assert not key_file(tmp_path).exists()
+
+
 def test_only_the_owner_can_read_the_key_file(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

@@ -77,8 +77,12 @@ def seconds_until_below_limit(recent: RecentChallenges, limit: int, *, now: date
 
 
 def seconds_until_oldest_expires(recent: RecentChallenges, *, now: datetime) -> float:
-    """Seconds until the oldest counted challenge leaves the window, at least 1."""
-    return max(1.0, ((recent.first_sent_at or now) + seconds(CHALLENGE_WINDOW_SECONDS) - now).total_seconds())
+    """Seconds until the oldest counted challenge leaves the window, at least 1.
+
+    At most the window: a clock that was far ahead may have sent the challenge.
+    """
+    first_sent_at = min(now, recent.first_sent_at or now)
+    return max(1.0, (first_sent_at + seconds(CHALLENGE_WINDOW_SECONDS) - now).total_seconds())
 
 
 class ChallengeRows(Protocol):

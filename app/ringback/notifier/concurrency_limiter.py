@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from ringback.domain.circuit_breaker import CircuitBreaker, CircuitState
+from ringback.domain.clock_confirmation import STEP_BACK_SECONDS_MIN
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
@@ -72,8 +73,9 @@ class ConcurrencyLimits:
 class _WaitingWebhook:
     webhook: Webhook
     receiver_key: ReceiverKey
+    marked_at: float
+    """In seconds since 1970, as the next two: a lease query compares those of all waiting webhooks."""
     recheck_at: float
-    """In seconds since 1970, as `paused_until`: a lease query compares those of all waiting webhooks."""
     paused_until: float
     """By its own breaker; 0 if it is not open."""
     is_blocked: bool
@@ -194,8 +196,11 @@ class ConcurrencyLimiter:
         rate = webhook.rate_per_second
         if rate is None:
             return None
-        limit = RateLimit(per_second=rate, burst=max(1, int(rate)))
-        return self._rate_limiter.get_bucket(webhook.id, limit, now=now.timestamp())
+        limit, instant = RateLimit(per_second=rate, burst=max(1, int(rate))), now.timestamp()
+        bucket = self._rate_limiter.get_bucket(webhook.id, limit, now=instant)
+        if bucket.full_at - instant > STEP_BACK_SECONDS_MIN:
+            bucket.full_at = instant  # permits were consumed by a clock that was far ahead
+        return bucket
 
     def get_rate_full_at(self, webhook: Webhook, *, now: datetime) -> float:
         """When the webhook's token bucket is full again, in seconds since 1970."""
@@ -258,6 +263,7 @@ class ConcurrencyLimiter:
         self._waiting[webhook.id] = _WaitingWebhook(
             webhook,
             key,
+            marked_at=now.timestamp(),
             recheck_at=now.timestamp() + recheck_seconds,
             paused_until=0.0 if paused_until is None else paused_until.timestamp(),
             is_blocked=is_blocked,
@@ -288,7 +294,12 @@ class ConcurrencyLimiter:
         While a receiver that thousands of webhooks share is away, most of them are skipped without a look at their limits.
         """
         instant = now.timestamp()
-        for webhook_id in [each for each, waiting in self._waiting.items() if waiting.recheck_at <= instant]:
+        latest = instant + STEP_BACK_SECONDS_MIN  # a later instant is of a clock that was far ahead
+        for webhook_id in [
+            each
+            for each, waiting in self._waiting.items()
+            if waiting.recheck_at <= instant or waiting.marked_at >= latest
+        ]:
             self.clear_waiting(webhook_id)
         stopped = {
             key

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock_confirmation import STEP_BACK_SECONDS_MIN
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator, WebhookId
@@ -152,9 +153,13 @@ class Verifier:
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
         proven: list[Challenge] = []
-        due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
+        limit = CHALLENGES_IN_FLIGHT_MAX - self._in_flight
+        due = await tx.challenges.list_due(now=tx.now(), limit=limit)
         if not due:
-            return _DueChallenges([], [], due_count=0, next_due_at=await tx.challenges.next_due_at())
+            next_due_at = await tx.challenges.next_due_at()
+            if next_due_at is None or next_due_at <= tx.now() + seconds(STEP_BACK_SECONDS_MIN):
+                return _DueChallenges([], [], due_count=0, next_due_at=next_due_at)
+            due = await tx.challenges.list_due(now=next_due_at, limit=limit)  # planned by a clock that was far ahead
         # Not locked: the challenges are, and other units lock a webhook before its challenge.
         found = await tx.webhooks.get_many({challenge.webhook_id for challenge in due})
         webhooks = {webhook.id: webhook for webhook in found}

@@ -9,7 +9,7 @@ from typing import Final
 
 from ringback import __version__
 from ringback.domain.clock import Clock, format_iso
-from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring, missing_key_file
+from ringback.keyring import find_key_file, load_key_ring, missing_key_file
 from ringback.service_database.backup_manifest import (
     DATABASE_NAME,
     DRAFT_NAME,
@@ -54,7 +54,7 @@ def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) 
             dump_database(settings.database_url, folder / DUMP_NAME, without_schemas=others)
         else:
             copy_database_file(path, folder / DATABASE_NAME, on_step=on_step)
-            _copy_key_file(settings, path, folder)
+            _copy_key_file(settings, folder)
         files = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != DRAFT_NAME}
         manifest = Manifest(
             created_at=format_iso(clock.wall_time()),
@@ -86,7 +86,7 @@ async def _find_missing_keys(settings: Settings) -> Sequence[str]:
         return await find_missing_keys(store, key_ids)
 
 
-def _copy_key_file(settings: Settings, path: Path, folder: Path) -> None:
+def _copy_key_file(settings: Settings, folder: Path) -> None:
     """With RINGBACK_SECRET_KEYS, there is no key file that counts."""
     if settings.secret_keys is not None:
         return
@@ -95,7 +95,8 @@ def _copy_key_file(settings: Settings, path: Path, folder: Path) -> None:
             f"There is no key file '{missing}', without which a backup is unreadable. If the service has RINGBACK_SECRET_KEYS, "
             "set it here, too; otherwise restore the file."
         )
-    copy_private_file(path.with_name(f"{path.name}{KEY_FILE_SUFFIX}"), folder / KEY_FILE_NAME)
+    if (file := find_key_file(settings.database_url)) is not None:
+        copy_private_file(file, folder / KEY_FILE_NAME)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ sqlite:///relative.db   sqlite:////absolute.db   a bare path
 postgresql://user:password@host:5432/database?sslmode=require   (also postgres://)
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,18 @@ def is_postgres_url(url: str) -> bool:
 
 
 def find_sqlite_path(url: str) -> Path | None:
-    """The file that the URL names; None for PostgreSQL. Raises `StoreUnavailable`, which never contains the URL."""
+    """The file that the URL names; None for PostgreSQL. Raises `StoreUnavailable`, which never contains the URL.
+
+    Of a symbolic link it is the file behind it: SQLite keeps the log there, too, and the file has one lock, whatever name it is
+    opened by.
+    """
+    path = find_named_path(url)
+    is_link = path is not None and os.path.islink(path)  # noqa: PTH114 - Path's raises in a folder of another user
+    return Path(os.path.realpath(path)) if path is not None and is_link else path
+
+
+def find_named_path(url: str) -> Path | None:
+    """The path that the URL names, which may be a symbolic link; None for PostgreSQL. Raises `StoreUnavailable`."""
     scheme, separator, _ = url.partition("://")
     if is_postgres_url(url):
         if fault := _find_fault(url):

@@ -24,6 +24,7 @@ from tests.support.clock import WallClockSteps
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams, complete_at_once, wait_until
 from tests.support.examples import ALICE
 from tests.support.stores import open_test_store
+from tests.support.verifications import VerificationHarness, answer_challenge, respond_with
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -179,6 +180,46 @@ async def test_a_pause_that_a_wrong_clock_began_is_over(stage: Stage) -> None:
     assert await stage.engine.make_dispatcher(lambda _: httpx.Response(200)).run_once() >= 1
 
     assert (await stage.engine.read_delivery(held)).state is DeliveryState.DELIVERED
+
+
+async def test_a_webhook_that_waited_at_a_wrong_time_is_looked_at_once_the_clock_is_corrected(stage: Stage) -> None:
+    """Otherwise this process would look at it again in forty days."""
+    engine, clock = stage.engine, stage.clock
+    pausing = CircuitBreaker(failures=5, openings=1, paused_until=clock.now() + seconds(15))
+    paused = make_webhook(breaker=pausing)
+    limited = make_webhook(rate_per_second=0.5)
+    deliveries = [
+        make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(PAUSE))
+        for webhook in (paused, limited, limited)
+    ]
+    await engine.insert_webhooks(paused, limited)
+    await engine.insert_deliveries(*deliveries)
+    dispatcher = engine.make_dispatcher(lambda _: httpx.Response(200))
+    await dispatcher.run_once()
+    waiting = [await engine.read_delivery(each) for each in deliveries]
+    assert [each.state for each in waiting].count(DeliveryState.PENDING) == 2
+
+    clock.step(-PAUSE)
+    clock.pass_time(3)
+    await engine.run_recovery()
+    await dispatcher.run_once()
+
+    delivered = [await engine.read_delivery(each) for each in deliveries]
+    assert {each.state for each in delivered} == {DeliveryState.DELIVERED}
+
+
+async def test_a_challenge_that_a_wrong_clock_planned_is_sent_once_the_clock_is_corrected(stage: Stage) -> None:
+    """Otherwise the webhook would wait for forty days, or until its owner asks for another challenge."""
+    verifications = VerificationHarness(stage.engine, respond_with(404))
+    webhook = await verifications.register_webhook()
+    assert await verifications.send_due_challenges() == 1
+    stage.clock.step(-PAUSE)
+    stage.clock.pass_time(1)
+    verifications.answer = answer_challenge
+
+    assert await verifications.send_due_challenges() == 1
+
+    assert (await stage.engine.read_webhook(webhook.id)).state is WebhookState.ACTIVE
 
 
 async def test_a_second_start_within_the_first_minutes_is_unconfirmed_again(stage: Stage) -> None:

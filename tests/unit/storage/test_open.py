@@ -49,6 +49,20 @@ async def test_a_new_file_is_created_readable_by_its_owner_only(path: Path) -> N
     assert modes == {f"ringback.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", ".lock")}
 
 
+async def test_a_database_has_one_lock_whatever_link_leads_to_it(path: Path) -> None:
+    """Two services on one file would run the same calls."""
+    link = path.parent / "link" / "other.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    async with opening(link):
+        for name in (path, link):
+            with pytest.raises(StoreUnavailable, match="already serves this database"):
+                async with opening(name):
+                    pass
+
+    assert list(link.parent.iterdir()) == [link]
+
+
 async def test_written_rows_are_kept_when_the_file_is_opened_again(path: Path) -> None:
     key = make_api_key()
     async with opening(path) as store:

@@ -9,7 +9,7 @@ import typer
 from ringback.cli.output import TRY_AGAIN, AsJson, print_json, print_message
 from ringback.cli.server_options import exit_on_service_errors
 from ringback.domain.errors import StoreUnavailable
-from ringback.keyring import KEY_FILE_SUFFIX
+from ringback.keyring import find_key_file
 from ringback.storage.schema import driver_missing
 from ringback.storage.urls import describe_database, find_sqlite_path, require_sqlite_path
 
@@ -52,7 +52,7 @@ def copy(
     result = asyncio.run(copy_database(path, target, report=_ProgressPrinter()))
     if as_json:
         print_json(_to_json(result))
-    _print_result(result, path, target)
+    _print_result(result, path, target, find_key_file(source))
     if not result.is_finished:
         raise typer.Exit(TRY_AGAIN)
 
@@ -73,7 +73,7 @@ class _ProgressPrinter:
             self._printed = progress.compared
 
 
-def _print_result(result: "CopyResult", path: Path, target: str) -> None:
+def _print_result(result: "CopyResult", path: Path, target: str, key_file: Path | None) -> None:
     if result.replaced_characters:
         print_message(
             f"{result.replaced_characters} characters U+0000, which PostgreSQL cannot store, were replaced by U+FFFD."
@@ -81,9 +81,10 @@ def _print_result(result: "CopyResult", path: Path, target: str) -> None:
     if not result.is_finished:
         print_message("A service has the SQLite database open. Stop it, and run this command again to finish the copy.")
         return
-    key_file = path.with_name(path.name + KEY_FILE_SUFFIX)
     keys = (
-        f"set RINGBACK_SECRET_KEYS to the content of '{key_file}'" if key_file.exists() else "keep RINGBACK_SECRET_KEYS"
+        f"set RINGBACK_SECRET_KEYS to the content of '{key_file}'"
+        if key_file is not None and key_file.exists()
+        else "keep RINGBACK_SECRET_KEYS"
     )
     end = (
         "A service does not start on the SQLite database any more"

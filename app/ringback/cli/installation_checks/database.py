@@ -12,7 +12,7 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.roles import Role
-from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
+from ringback.keyring import find_key_file, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_shared_store
 from ringback.services.insights.missing_roles import find_missing_roles, has_node
@@ -86,7 +86,7 @@ async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding
 
 
 async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> list[Finding]:
-    key = _check_key_file(settings, path)
+    key = _check_key_file(settings)
     if refusal := find_refusal(settings.database_url):
         return [key, fault("database file", refusal.detail)]
     if not key.ok:
@@ -217,16 +217,18 @@ def _missing_database(path: Path) -> Finding:
     return fault("database", f"{path} cannot be created: create the folder {folder}, and give this user write access.")
 
 
-def _check_key_file(settings: Settings, database: Path) -> Finding:
-    file = database.with_name(database.name + KEY_FILE_SUFFIX)
-    if settings.secret_keys is None and not file.exists():
+def _check_key_file(settings: Settings) -> Finding:
+    file = find_key_file(settings.database_url)
+    if file is None or settings.secret_keys is not None:
+        return _check_key_ring(settings)
+    if not file.exists():
         return fault(
             "key ring",
             f"{file} is missing, so the secrets in the database cannot be decrypted. Restore the file. If it is lost: "
             "ringback doctor --accept-lost-keys",
         )
     ring = _check_key_ring(settings)
-    if ring.ok and settings.secret_keys is None and file.stat().st_mode & 0o077:
+    if ring.ok and file.stat().st_mode & 0o077:
         return fault("key ring", f"Other users can read {file}. Run: chmod 600 {file}")
     return ring
 
