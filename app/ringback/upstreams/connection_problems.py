@@ -50,8 +50,9 @@ _PROBLEM_ADVICE: Final = {
         "authority's PEM file in RINGBACK_CA_FILE, and restart the service."
     ),
     ConnectionProblem.LOST: (
-        "Run its command by hand, or see its log, to see why it ends. RINGBACK_LOG_LEVELS=upstreams=debug logs what a "
-        "command writes to standard error (upstream.stderr)."
+        "A command: run it by hand, or see its log, to see why it ends. RINGBACK_LOG_LEVELS=upstreams=debug logs what a "
+        "command writes to standard error (upstream.stderr). A 'url': check its scheme (http:// or https://), and see the log "
+        "of its server."
     ),
     ConnectionProblem.TIMEOUT: (
         "Check the 'url' and see the log of its server, or run its command by hand, to see why it does not respond."

@@ -72,6 +72,16 @@ async def test_a_server_whose_certificate_is_not_accepted_or_that_speaks_no_tls_
     assert "RINGBACK_CA_FILE" in str(info.advice)
 
 
+async def test_the_advice_about_a_url_with_http_instead_of_https_names_the_scheme() -> None:
+    served = serving(ControlledUpstream().app(), tls=CertificateAuthority().server("127.0.0.1"))
+    async with served as server, open_upstreams(make_http_config(server.url.replace("https:", "http:"))) as upstreams:
+        await wait_for_state(upstreams, "failing")
+        (info,) = upstreams.tool_catalog.list_upstreams()
+
+    assert info.last_error == "connection_lost"
+    assert "http:// or https://" in str(info.advice)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
