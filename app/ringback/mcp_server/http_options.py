@@ -10,7 +10,8 @@ another principal's:
 
     header              refused     begins with `Ringback-` and is none of ours
     query parameter     refused     begins with `ringback`, or resembles one of ours: `clientSessionId`, `client_sesion_id`;
-                                    or is a plain name of one: `session`, `secret`
+                                    or is a plain name of one: `session`, `secret`; or follows a callback URL whose own
+                                    query is not percent-encoded, and so may be a part of it
     any other           ignored     proxies add headers, and gateways read parameters of their own
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -169,7 +171,25 @@ def _read_query(query_string: bytes) -> dict[str, str]:
         _check_spelling(name)
         if name in _PARAMETERS:
             _add_option(found, name, value, place=f"Query parameter {name} of the MCP URL")
+    if "callback_url" in found:
+        _check_encoding(query_string)
     return found
+
+
+def _check_encoding(query_string: bytes) -> None:
+    """Refuse a callback URL whose query seems to go on as parameters of the MCP URL, where nothing would read them.
+
+    Some HTTP clients decode `%3F` of a URL that they send, but none decodes `%3D`.
+    """
+    parameters = query_string.split(b"&")
+    for parameter, following in pairwise(parameters):
+        name, _, value = parameter.partition(b"=")
+        is_plain = name == b"callback_url" and b"=" in value.partition(b"?")[2]
+        if is_plain and _decode(following.partition(b"=")[0]) not in _ALL_PARAMETERS:
+            raise InvalidRequest(
+                "Query parameter callback_url of the MCP URL has a query of its own that is not percent-encoded, so that what "
+                "follows its first & does not belong to it. Percent-encode the whole value: ? as %3F, = as %3D, & as %26."
+            )
 
 
 def _split_query(query_string: bytes) -> Sequence[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 RequestFailed
 ├── RequestNotSent           the tool has not run; the request may be sent again: no byte of it went out
+│   ├── TlsFailed            … because of TLS: the certificate is not accepted, or the server speaks no TLS
 │   ├── SessionNotFound      … or the upstream rejected it unread, because it does not know the session
 │   ├── CredentialsRejected  … or the upstream, or its authorization server, rejected our credentials
 │   │   └── ScopeRefused     … or our credentials lack a right that this request needs, and no login gets it
@@ -27,6 +28,10 @@ class RequestFailed(Exception):
 
 
 class RequestNotSent(RequestFailed):
+    pass
+
+
+class TlsFailed(RequestNotSent):
     pass
 
 

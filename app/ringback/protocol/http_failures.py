@@ -6,6 +6,7 @@ transport of ours raises nothing for a POST, and returns these responses instead
 
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -72,9 +73,18 @@ _UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
 def send_failure_response(error: Exception) -> httpx2.Response:
     """The response for an exception that sending a request raised: whether the upstream may have read it."""
     name = type(error).__name__
+    if isinstance(error, httpx2.ConnectError) and _is_of_tls(error):
+        return error_response(
+            TransportErrorCode.TLS_FAILED, "The upstream could not be connected to, because TLS failed."
+        )
     if isinstance(error, _CONNECT_ERRORS):
         return error_response(TransportErrorCode.NOT_SENT, f"The upstream could not be connected to ({name}).")
     return error_response(TransportErrorCode.RESPONSE_LOST, f"The connection was lost before an answer came ({name}).")
+
+
+def _is_of_tls(error: BaseException) -> bool:
+    cause = error.__cause__ or error.__context__
+    return cause is not None and (isinstance(cause, ssl.SSLError) or _is_of_tls(cause))
 
 
 def read_failure_response(error: Exception) -> httpx2.Response:

@@ -23,6 +23,7 @@ from ringback.protocol.errors import (
     ScopeRefused,
     SessionGone,
     SessionNotFound,
+    TlsFailed,
     TokenReplaced,
     TokensUnreadable,
     TokenUnavailable,
@@ -45,6 +46,7 @@ _MESSAGE_LENGTH_MAX: Final = 200
 class TransportErrorCode(IntEnum):
     """Codes of the errors made here, from the range that MCP leaves to implementations (2026-07-28: -32000 to -32019)."""
 
+    TLS_FAILED = -32006
     UPSTREAM_FAILED = -32007
     UPSTREAM_UNAVAILABLE = -32008
     SCOPE_REFUSED = -32009
@@ -61,6 +63,7 @@ class TransportErrorCode(IntEnum):
 
 
 _ERROR_BY_CODE: Final[dict[int, Callable[[str], RequestFailed]]] = {
+    TransportErrorCode.TLS_FAILED: TlsFailed,
     TransportErrorCode.UPSTREAM_FAILED: UpstreamServerError,
     TransportErrorCode.UPSTREAM_UNAVAILABLE: UpstreamUnavailable,
     TransportErrorCode.SCOPE_REFUSED: ScopeRefused,

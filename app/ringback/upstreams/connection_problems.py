@@ -12,6 +12,7 @@ from ringback.protocol.errors import (
     LoginRequired,
     RequestNotSent,
     ResponseLost,
+    TlsFailed,
     TokensUnreadable,
     TokenUnavailable,
     UpstreamUnavailable,
@@ -25,6 +26,7 @@ class ConnectionProblem(StrEnum):
     NOT_FOUND = "command_or_folder_not_found"
     NOT_STARTED = "command_cannot_be_started"
     CANNOT_CONNECT = "cannot_connect"
+    TLS = "tls_failed"
     LOST = "connection_lost"
     TIMEOUT = "no_answer_in_time"
     HANDSHAKE = "handshake_failed"
@@ -42,9 +44,15 @@ _PROBLEM_ADVICE: Final = {
     ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
     ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
     ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
+    ConnectionProblem.TLS: (
+        "Its certificate is not accepted, or it speaks no TLS. Check that the 'url' has the right scheme (http:// or https://) "
+        "and the name in the certificate, and that the certificate is valid. If a private authority signed it, name that "
+        "authority's PEM file in RINGBACK_CA_FILE, and restart the service."
+    ),
     ConnectionProblem.LOST: (
-        "Run its command by hand, or see its log, to see why it ends. RINGBACK_LOG_LEVELS=upstreams=debug logs what a "
-        "command writes to standard error (upstream.stderr)."
+        "A command: run it by hand, or see its log, to see why it ends. RINGBACK_LOG_LEVELS=upstreams=debug logs what a "
+        "command writes to standard error (upstream.stderr). A 'url': check its scheme (http:// or https://), and see the log "
+        "of its server."
     ),
     ConnectionProblem.TIMEOUT: (
         "Check the 'url' and see the log of its server, or run its command by hand, to see why it does not respond."
@@ -88,6 +96,7 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
     (CredentialsRequired, ConnectionProblem.AUTHORIZATION_REQUIRED),
     (CredentialsRejected, ConnectionProblem.UNAUTHORISED),
     (TokenUnavailable, ConnectionProblem.NO_TOKEN),
+    (TlsFailed, ConnectionProblem.TLS),
     (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
     (ResponseLost, ConnectionProblem.LOST),
     (UpstreamUnavailable, ConnectionProblem.CANNOT_CONNECT),

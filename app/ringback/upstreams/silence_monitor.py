@@ -14,7 +14,7 @@ from typing import Final
 from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost
+from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, TlsFailed
 from ringback.upstreams.session import UpstreamSession
 
 CHECK_SECONDS: Final = 5.0
@@ -89,5 +89,5 @@ class SilenceMonitor:
         try:
             await self._session.send_probe()
         except RequestFailed as failure:
-            return type(failure) not in {RequestNotSent, ResponseLost}
+            return type(failure) not in {RequestNotSent, TlsFailed, ResponseLost}
         return True

@@ -225,6 +225,18 @@ async def test_a_callback_of_a_call_without_a_ringback_is_refused(server: HttpSe
             await caller.request_call_tool("work", upstream="git")
 
 
+async def test_a_url_with_a_path_is_an_mcp_server_and_the_refusal_names_the_target_for_a_ringback_there() -> None:
+    async with DurableCaller("https://user:secret@tools.example/ringback", api_key="rbk_key") as caller:
+        with pytest.raises(ValueError, match="This target is an MCP server itself") as without_upstreams:
+            await caller.request_call_tool("work", upstream="git")
+        with pytest.raises(ValueError, match="This target is an MCP server itself") as without_callbacks:
+            await caller.request_call_tool("work", callback={"url": "https://agent.example"})
+
+    advice = "DurableCaller(RingbackTarget('https://tools.example/ringback', api_key=…))"
+    assert advice in str(without_upstreams.value)
+    assert advice in str(without_callbacks.value)
+
+
 async def test_joins_that_wait_end_when_their_caller_is_closed(server: HttpServer) -> None:
     caller = DurableCaller(server.url)
     handle = await caller.request_call_tool("work", start_timeout_seconds=WAIT_SECONDS)

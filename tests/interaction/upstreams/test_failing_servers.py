@@ -1,6 +1,7 @@
 """Servers that are unreachable, killed, or hang: each call ends truthfully and others continue."""
 
 import asyncio
+import ssl
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
 from scripts.ports import free_port
 from tests.support.examples import CALL
+from tests.support.receivers import CertificateAuthority
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -52,6 +54,32 @@ async def test_an_unreachable_upstream_is_waited_for_and_then_reported(config: U
         (info,) = upstreams.tool_catalog.list_upstreams()
 
     assert (info.state, info.last_error, info.connections) == ("failing", problem, 0)
+
+
+@pytest.mark.parametrize("tls", [None, CertificateAuthority().server("127.0.0.1")], ids=["plain", "unknown authority"])
+async def test_a_server_whose_certificate_is_not_accepted_or_that_speaks_no_tls_is_named_as_such(
+    tls: ssl.SSLContext | None,
+) -> None:
+    async with serving(ControlledUpstream().app(), tls=tls) as server:
+        url = server.url.replace("http://", "https://")
+        async with open_upstreams(make_http_config(url), patience_seconds=0.2) as upstreams:
+            await wait_for_state(upstreams, "failing")
+            with pytest.raises(UpstreamUnreachable, match=r"tls failed.*RINGBACK_CA_FILE"):
+                await run_upstream_call(upstreams, "echo")
+            (info,) = upstreams.tool_catalog.list_upstreams()
+
+    assert info.last_error == "tls_failed"
+    assert "RINGBACK_CA_FILE" in str(info.advice)
+
+
+async def test_the_advice_about_a_url_with_http_instead_of_https_names_the_scheme() -> None:
+    served = serving(ControlledUpstream().app(), tls=CertificateAuthority().server("127.0.0.1"))
+    async with served as server, open_upstreams(make_http_config(server.url.replace("https:", "http:"))) as upstreams:
+        await wait_for_state(upstreams, "failing")
+        (info,) = upstreams.tool_catalog.list_upstreams()
+
+    assert info.last_error == "connection_lost"
+    assert "http:// or https://" in str(info.advice)
 
 
 @pytest.mark.parametrize(

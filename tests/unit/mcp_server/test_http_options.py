@@ -81,6 +81,30 @@ def test_text_outside_ascii_is_read_as_utf_8_with_and_without_percent_encoding()
         assert options.client_session_id == "sitzung-ü"
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        b"callback_url=https://agent.example/cb?v=1&sig=abc",
+        b"wait=9&callback_url=https%3A%2F%2Fagent.example?v=1&sig=abc&client_session_id=s",
+    ],
+)
+def test_a_callback_url_that_loses_a_part_of_its_query_is_refused(query: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="Percent-encode the whole value"):
+        read_http_options([], query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        b"callback_url=https://agent.example/cb?v=1",
+        b"callback_url=https://agent.example/cb?v=1&client_session_id=s&api_key=k",
+        b"callback_url=https://agent.example/cb?v%3D1&api_key=k",  # as yarl sends %3F
+    ],
+)
+def test_a_callback_url_that_is_whole_may_have_a_query_in_plain_letters(query: bytes) -> None:
+    assert read_http_options([], query).callback_url == "https://agent.example/cb?v=1"
+
+
 @pytest.mark.parametrize("option", sorted(HEADERS))
 def test_a_repeated_header_is_refused(option: str) -> None:
     with pytest.raises(InvalidRequest, match="is sent more than once"):

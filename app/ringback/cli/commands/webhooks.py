@@ -157,7 +157,10 @@ def add(
         bool, typer.Option("--match-correlation", help="Make the correlation_id a filter: only calls that have it.")
     ] = False,
     secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
-    include_result: Annotated[bool, typer.Option("--include-result", help="Include results in callbacks.")] = False,
+    include_result: Annotated[
+        bool,
+        typer.Option("--include-result", help="Include results in callbacks, as far as a body of 256 KiB holds them."),
+    ] = False,
     detached: Annotated[
         bool, typer.Option("--detached", help="Send no callback for an end that the client received while it waited.")
     ] = False,

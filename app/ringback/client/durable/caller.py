@@ -55,9 +55,10 @@ class DurableCaller:
         handle = await caller.request_call_tool("count_primes", {"below": 10**6}, upstream="demo")
         result = await caller.join_call_tool(handle, timeout_seconds=5, on_progress=print)   # None: not yet
 
-    `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget`
-    and `McpTarget` take other headers and clients, and `McpCommandTarget` is a server that is a command. Use a caller in one
-    event loop. `aclose`, or the end of an `async with`, stops waiting; only calls that cannot be rejoined end with it.
+    `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server: a Ringback below
+    a path is `RingbackTarget(url, api_key=…)`. `McpTarget` takes other headers and an HTTP transport, and `McpCommandTarget` is
+    a server that is a command. Use a caller in one event loop. `aclose`, or the end of an `async with`, stops waiting; only
+    calls that cannot be rejoined end with it.
     """
 
     def __init__(

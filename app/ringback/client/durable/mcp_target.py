@@ -27,18 +27,22 @@ class _DirectTarget:
 
     may_repeat_start = False
 
-    def __init__(self, url: str, server: McpServer | McpCommand) -> None:
+    def __init__(self, url: str, server: McpServer | McpCommand, *, advice: str = "") -> None:
+        """`advice` ends the messages about what only a Ringback has."""
         if find_spec("mcp") is None:
-            raise ImportError('Calls on an MCP server need the MCP SDK: pip install "ringback[mcp]"')
+            raise ImportError(f'Calls on an MCP server need the MCP SDK: pip install "ringback[mcp]".{advice}')
         self.url = url
+        self._advice = advice
         self._server = server
         self._calls: DirectCalls | None = None
 
     def check_request(self, request: CallRequest) -> None:
         if request.upstream is not None:
-            raise ValueError("`upstream` names a server behind a Ringback. This target is an MCP server itself.")
+            raise ValueError(
+                f"`upstream` names a server behind a Ringback. This target is an MCP server itself.{self._advice}"
+            )
         if request.callback is not None:
-            raise ValueError("A callback needs a Ringback. Give DurableCaller the URL of one, without a path.")
+            raise ValueError(f"A callback needs a Ringback. This target is an MCP server itself.{self._advice}")
         if request.timeout_seconds is not None and not request.timeout_seconds > 0:
             raise ValueError("`timeout_seconds` must be more than 0: the time of the whole call, in seconds.")
 
@@ -93,7 +97,12 @@ class McpTarget(_DirectTarget):
                 'McpCommandTarget("python", ["server.py"]), or put it behind a Ringback: ringback serve --upstream NAME=COMMAND'
             )
         server = McpServer(url=url, headers=dict(headers or {}), transport=transport, answer_input=answer_input)
-        super().__init__(without_secrets(url), server)
+        shown = without_secrets(url)
+        super().__init__(
+            shown,
+            server,
+            advice=f" If {shown} is a Ringback, say so: DurableCaller(RingbackTarget({shown!r}, api_key=…))",
+        )
 
 
 class McpCommandTarget(_DirectTarget):

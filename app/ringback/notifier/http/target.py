@@ -95,7 +95,7 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
 def _parse_request_path(path: str, query: str) -> str:
     target = path if query == "?" else path + query  # clients disagree on whether to send an empty query
     if not target.isascii():
-        raise InvalidCallbackUrl("The callback URL has non-ASCII characters in its path. Percent-encode them.")
+        raise InvalidCallbackUrl("The callback URL has non-ASCII characters in its path or query. Percent-encode them.")
     return target
 
 
