@@ -41,7 +41,8 @@ async def test_changes_reach_streams_and_polls_of_a_principal_without_a_webhook(
         changed_book = (await book.read_message(EVENT))["params"]
         changed_list = (await lists.read_message(EVENT))["params"]
 
-    wanted = {"name": CHANGED, "cursor": active["params"]["cursor"], "maxEvents": 1}
+    # Which of the two changes is first in the log is open. With a limit of one event, a page may have none and more after it.
+    wanted = {"name": CHANGED, "cursor": active["params"]["cursor"]}
     page = await client.request("events/poll", wanted, declare=NOTHING_DECLARED)
     assert changed_book["data"] == {"upstream": "library", "change": "resource", "uri": BOOK_URI}
     assert "uri" not in changed_list["data"]
