@@ -139,7 +139,7 @@ async def running_gateway(
             replace(
                 make_http_config((await stack.enter_async_context(serving(app))).url, name=name),
                 **{
-                    "tool_inline_wait_seconds": {"hold": INLINE_WAIT_SECONDS},
+                    "tool_inline_wait_seconds": {"hold": INLINE_WAIT_SECONDS} if name.endswith("paint") else {},
                     "inline_wait_seconds": 0.0 if name.startswith("slow") else None,
                     **(upstreams or {}).get(name, {}),
                 },
