@@ -77,11 +77,14 @@ async def running_receiver(kind: str, folder: Path) -> AsyncGenerator[NodeReceiv
 
 
 @pytest.fixture(scope="module")
-async def receivers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mapping[str, NodeReceiver]]:
-    """One process of each kind for all tests. Each test reads all lines that it caused, and has event ids of its own."""
+async def receivers(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mapping[str, NodeReceiver]]:
+    """One process of each kind for all tests. Each test reads all lines that it caused, and has event ids of its own.
+
+    Others for each store: the receivers recognise the ids of the same test on the other store.
+    """
     async with AsyncExitStack() as stack:
         yield {
-            kind: await stack.enter_async_context(running_receiver(kind, tmp_path_factory.mktemp(kind)))
+            kind: await stack.enter_async_context(running_receiver(kind, module_path_factory.mktemp(kind)))
             for kind in ("express", "next", "core")
         }
 
