@@ -120,6 +120,9 @@ BOTH_STORES: Final = (
             *("event_subscriptions", "event_subscription_challenges", "event_subscription_refreshes"),
         )
     ),
+    # Rounds of one call: between them it is parked, answered, queued and leased again, while its holder reads it.
+    "tests/interaction/drivers/test_mrtr.py",
+    "tests/interaction/engine/test_leased_call.py",
     # Checks that must hold for requests at the same time, waits that a commit ends, cursors, and counts that are shown.
     *(
         f"tests/interaction/rest/test_{name}.py"
