@@ -92,6 +92,8 @@ class SessionOwnStream:
     async def _send_unsent(self, stream: MemoryObjectSendStream[EventMessage]) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream was lost again
             for entry in self._events.list_unsent():
+                if entry.is_sent:  # replaced while the stream was full
+                    continue
                 await stream.send(self._events.renumber(entry))
                 entry.is_sent = True
 

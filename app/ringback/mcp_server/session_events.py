@@ -112,7 +112,8 @@ class SessionEventStore(EventStore):
         if len(jsontext.dumps(params)) > LOG_MESSAGE_BYTES_MAX:
             return
         subject = (message.method, *(params.get(key) for key in _SUBJECT_KEYS))
-        self._log.pop(subject, None)
+        if (replaced := self._log.pop(subject, None)) is not None:
+            replaced.is_sent = True  # so that a stream that begins does not send it after the newer one
         is_sent = self._is_own_stream_open()
         self._log[subject] = LogEntry(EventMessage(message, event_id), self._last_number, is_sent)
         if len(self._log) > LOG_ENTRIES_MAX:

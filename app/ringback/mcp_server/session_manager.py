@@ -124,7 +124,9 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._subscriptions = dict[str, ExitStack]()
         """The subscriptions to hints of other nodes, by session."""
         self._unsynced = set[str]()
-        """Sessions that a task is about to read from the store."""
+        """Sessions that have to be read from the store."""
+        self._syncing = set[str]()
+        """Sessions that a task reads and follows, one reading after the other: the newest one must be followed last."""
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota.
@@ -251,13 +253,23 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     def _schedule_sync(self, session_id: str) -> None:
         """Read the session from the store again soon, unless no other node can have changed it."""
-        if self._node_signals.has_other_nodes and session_id not in self._unsynced:
+        if self._node_signals.has_other_nodes:
             self._unsynced.add(session_id)
-            self._background_tasks.spawn(self._sync_session(session_id))
+            if session_id not in self._syncing:
+                self._syncing.add(session_id)
+                self._background_tasks.spawn(self._sync_until_current(session_id))
+
+    async def _sync_until_current(self, session_id: str) -> None:
+        try:
+            while session_id in self._unsynced:
+                self._unsynced.discard(session_id)
+                await self._sync_session(session_id)
+        finally:
+            self._syncing.discard(session_id)
+            self._unsynced.discard(session_id)
 
     async def _sync_session(self, session_id: str) -> None:
         """Follow what another node did with the session: end it, or change its log level and subscriptions."""
-        self._unsynced.discard(session_id)
         transport = self._server_instances.get(session_id)
         if transport is None:
             self._drop_subscription(session_id)

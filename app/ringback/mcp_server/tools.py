@@ -180,6 +180,8 @@ class ToolMethods:
         task_responder, window = self._get_response_mode(context, call.upstream, call.tool)
         with self.waiting_requests.track_request(context) as waiting_request:
             waiting_request.call_id = call.id
+            if waiting_request.is_cancelled:  # before it came back, and this process knew no request of this id
+                await cancel_call(self._gateway, context, call.id)
             return await self._responder.respond(context, call, task_responder, window)
 
     def _get_response_mode(

@@ -133,7 +133,11 @@ class LeasedCall:
 
         if handle is None or is_accepted:
             self.sent_round = self.call.handle if handle is None else None
-        self.call = await self._writer.write_while_leased(write_handle)
+        record = self._dispatch_record
+        written = await self._writer.write_while_leased(write_handle)
+        if handle is None and not record.is_open:
+            return  # the run was given up meanwhile, so the round is not sent: the call still goes on from its handle
+        self.call = written
         if handle is not None:
             self.has_handle.set()
         else:

@@ -5,10 +5,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ringback.domain.call import CallPhase
+import pytest
+
+from ringback.domain.call import MRTR_DRIVER, CallPhase, Handle
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
+from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.leased_call import LeasedCall
+from ringback.upstreams.dispatch_records import get_dispatch_record
 from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
 from tests.support.engine import Engine
@@ -28,6 +32,22 @@ class SlowRead(StoreWrapper):
         value = await self._store.read(work)
         if not self.has_read.is_set():
             self.has_read.set()
+            await self.released.wait()
+        return value
+
+
+class SlowWrite(StoreWrapper):
+    """Holds the results of writes once a test says so."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.holds = False
+        self.has_written, self.released = asyncio.Event(), asyncio.Event()
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        value = await self._store.write(work)
+        if self.holds:
+            self.has_written.set()
             await self.released.wait()
         return value
 
@@ -77,3 +97,29 @@ async def test_a_read_that_began_before_the_large_arguments_were_read_does_not_f
     await reading
 
     assert leased.call.arguments == {"text": "large"}
+
+
+async def test_a_round_that_is_given_up_before_it_is_sent_again_is_sent_by_the_next_process(still: Engine) -> None:
+    """Otherwise the call ends as `unknown`, although its upstream refused the round and nothing was sent after it."""
+    store = SlowWrite(still.store)
+    between_rounds = Handle(driver=MRTR_DRIVER, data={"request_state": "state", "round": 1})
+    leased = await lease(still, store, handle=between_rounds, dispatched_at=still.clock.now(), runs=1)
+    leased.begin_run()
+    record = get_dispatch_record()
+    assert record is not None
+    await leased.save_handle(None)
+    await record.record_unsent()
+
+    store.holds = True
+    sending_again = asyncio.create_task(record.record_dispatch())
+    await store.has_written.wait()
+    leased.give_up_run()
+    store.released.set()
+    with pytest.raises(LeaseLost):
+        await sending_again
+    await leased.end_run()
+    await leased.requeue_call()
+
+    stored = await still.store.read(lambda tx: tx.calls.get(leased.call.id))
+    assert stored is not None
+    assert (stored.phase, stored.outcome, stored.handle) == (CallPhase.QUEUED, None, between_rounds)

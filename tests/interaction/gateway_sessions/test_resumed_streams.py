@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.errors import StoreUnavailable
-from ringback.mcp_server import resumed_calls
+from ringback.mcp_server import cancellation, resumed_calls
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
 from ringback.services.calls.calls import Calls
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
@@ -215,6 +215,21 @@ async def test_a_cancelled_notification_cancels_the_call_of_a_resumed_request(fi
         async with resume_stream(session, event_id) as stream:
             await stream.next()
             await session.cancel_request(7)
+            response = await stream.read_response()
+        assert response.data["error"]["data"]["outcome"] == "cancelled"
+        await asyncio.wait_for(files.stage.cancelled.wait(), WAIT_SECONDS)
+
+
+async def test_a_cancelled_notification_counts_if_it_comes_before_the_client_has_resumed_its_request(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at a process that does not know the request, as after a restart. The call ran on, although it was cancelled."""
+    monkeypatch.setattr(cancellation, "WAITING_REQUESTS_MAX", 0)
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        event_id = await lose_stream(running, session)
+        await session.cancel_request(7)
+        async with resume_stream(session, event_id) as stream:
             response = await stream.read_response()
         assert response.data["error"]["data"]["outcome"] == "cancelled"
         await asyncio.wait_for(files.stage.cancelled.wait(), WAIT_SECONDS)

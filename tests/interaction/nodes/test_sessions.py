@@ -15,6 +15,7 @@ import pytest
 from ringback.domain.call import Call
 from ringback.domain.errors import QuotaExceeded, RingbackError, StoreUnavailable, Unavailable
 from ringback.domain.ids import CallId
+from ringback.domain.mcp_sessions import McpSession
 from ringback.domain.principal import Caller
 from ringback.mcp_server import resumed_calls, session_notifications
 from ringback.mcp_server.elicitation import ELICITATION_TIMEOUT_SECONDS
@@ -23,6 +24,7 @@ from ringback.mcp_server.subscriptions import LegacySubscriptions, SyncSubscript
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.new_calls import StartedCall
+from ringback.services.mcp_sessions import McpSessions
 from tests.interaction.nodes.conftest import Site
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.engine import wait_until
@@ -311,6 +313,53 @@ async def test_a_subscription_that_is_made_at_one_node_reports_on_the_stream_of_
             await notes.publish_resource_change()
             changed = await stream.read_message("notifications/resources/updated")
 
+    assert changed["params"]["uri"] == NOTE_URI
+
+
+async def test_a_reading_of_a_session_that_takes_long_does_not_undo_a_later_subscription(
+    tmp_path: Path, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream opens, and its node reads the session. A client that subscribed meanwhile was told of no change."""
+    has_read, may_follow, readings = asyncio.Event(), asyncio.Event(), 0
+    find_session = McpSessions.find_session
+
+    async def find_slowly(self: McpSessions, caller: Caller, session_id: str, endpoint: str) -> McpSession | None:
+        nonlocal readings
+        readings += 1
+        found = await find_session(self, caller, session_id, endpoint)
+        if not has_read.is_set():
+            has_read.set()
+            await may_follow.wait()
+        return found
+
+    notes, followed, has_followed = ResourceUpstream(), list[list[str]](), asyncio.Event()
+    sync_subscriptions = LegacySubscriptions.sync_subscriptions
+
+    async def sync_and_note(
+        self: LegacySubscriptions, context: RequestContext, params: SyncSubscriptionsParams
+    ) -> Mapping[str, Any]:
+        result = await sync_subscriptions(self, context, params)
+        followed.append(params.uris)
+        if len(followed) == 2:
+            has_followed.set()
+        return result
+
+    monkeypatch.setattr(LegacySubscriptions, "sync_subscriptions", sync_and_note)
+    async with serving(notes.app()) as server, running_cluster(tmp_path, make_http_config(server.url)) as cluster:
+        node = await cluster.start_node()
+        async with open_session(http, cluster, node, "/mcp/stage") as session:
+            monkeypatch.setattr(McpSessions, "find_session", find_slowly)
+            async with session.open_event_stream() as stream, asyncio.timeout(WAIT_SECONDS):
+                await has_read.wait()
+                await session.request("resources/subscribe", {"uri": NOTE_URI})
+                await session.request("tools/list", {})
+                assert readings == 1
+                may_follow.set()
+                await has_followed.wait()
+                await notes.publish_resource_change()
+                changed = await stream.read_message("notifications/resources/updated")
+
+    assert followed == [[], [NOTE_URI]]
     assert changed["params"]["uri"] == NOTE_URI
 
 

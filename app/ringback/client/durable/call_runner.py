@@ -7,10 +7,12 @@ the connection that sent the request, is followed until it ends.
 import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.client.durable.errors import DurableCallError, UnknownHandle
 from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import CallRecord
 from ringback.client.durable.target import CallTarget
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 
@@ -74,10 +76,15 @@ class CallRunner:
 
     async def _forget_login_request(self) -> None:
         """Forget that the server required a login, because no answer here says when it is done. The next request finds out."""
+
+        def forget(record: CallRecord) -> dict[str, Any]:
+            """Leaves what the tool has asked another process since the record was last read here."""
+            requests = record.input_requests
+            return {"input_requests": {key: asked for key, asked in requests.items() if key != LOGIN_REQUEST_KEY}}
+
         record = self.call.record
         if record.completion is None and LOGIN_REQUEST_KEY in record.input_requests:
-            rest = {key: request for key, request in record.input_requests.items() if key != LOGIN_REQUEST_KEY}
-            await self.call.save(input_requests=rest)
+            await self.call.save_changes(forget)
 
     def ensure_running(self) -> None:
         """Start the task, unless it runs or the call has ended."""

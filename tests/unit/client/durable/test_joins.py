@@ -18,13 +18,16 @@ from ringback.client.durable import (
     StoredState,
     UnknownHandle,
 )
+from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.joins import join_several
+from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
 from ringback.client.models import InputRequest, Progress
+from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
 from tests.support.limits import WAIT_SECONDS
 from tests.support.plain_durable_callers import create_plain_caller
-from tests.unit.client.durable.test_leases import RECORD
+from tests.unit.client.durable.test_leases import RECORD, MovableClock
 
 RESULT = {"content": [{"type": "text", "text": "done"}]}
 
@@ -234,3 +237,22 @@ async def test_a_call_that_the_state_does_not_hold_any_more_hides_no_result_of_a
 
     assert [each.handle for each in joined] == [forgotten, known]
     assert [(type(each.error), each.result) for each in joined] == [(UnknownHandle, None), (type(None), RESULT)]
+
+
+async def test_a_join_leaves_questions_that_another_process_was_asked_since_the_login(
+    state: HeldState, target: FollowedTarget
+) -> None:
+    """They were lost with the request to log in: the next round was sent without answers to them."""
+    login, question = (InputRequest(method="elicitation/create", params={"message": each}) for each in ("login", "q"))
+    asks_for_login = RECORD.model_copy(update={"input_requests": {LOGIN_REQUEST_KEY: login}})
+    journal, clock = CallJournal(state), MovableClock()
+    await journal.create(asks_for_login)
+    call = LocalCall(asks_for_login, journal, clock, holder="here")
+    runner = CallRunner(call, cast("McpTarget", target), tasks=set(), on_idle=lambda _: None)
+    await LocalCall(asks_for_login, journal, clock, holder="elsewhere").save(input_requests={"q": question})
+
+    await runner.begin_join()
+
+    stored = await journal.read(RECORD.handle.id)
+    assert stored is not None
+    assert stored.input_requests == call.record.input_requests == {"q": question}
