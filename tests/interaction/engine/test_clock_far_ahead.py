@@ -208,6 +208,24 @@ async def test_a_webhook_that_waited_at_a_wrong_time_is_looked_at_once_the_clock
     assert {each.state for each in delivered} == {DeliveryState.DELIVERED}
 
 
+async def test_an_event_of_a_time_when_the_clock_is_far_ahead_reaches_webhooks_that_have_not_expired(
+    tmp_path: Path,
+) -> None:
+    """Otherwise nothing would ever send it: the webhooks of a session and MCP subscriptions have an expiry."""
+    clock = RestingClock()
+    lasting, expired = (make_webhook(expires_at=clock.now() + seconds(each)) for each in (DAY, 1))
+    async with open_test_store(tmp_path, clock) as store:
+        engine = Engine(store, clock)
+        await engine.insert_webhooks(lasting, expired)
+        clock.pass_time(2)
+        clock.step(20 * DAY)
+        clock.pass_time(1)
+
+        await engine.finish_call(make_call(deadline_at=clock.now() + seconds(HOUR)))
+
+        assert [each.webhook_id for each in await engine.read_deliveries()] == [lasting.id]
+
+
 async def test_a_callback_that_failed_while_the_clock_was_some_days_ahead_is_repeated_once_it_is_corrected(
     tmp_path: Path,
 ) -> None:
