@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
@@ -41,6 +42,15 @@ async def test_a_claim_of_the_same_version_waits_for_the_claim_and_gets_it_after
     clock.advance(REFRESH_CLAIM_SECONDS / 2)
 
     assert (await stored.claim_refresh(first)).is_ours
+
+
+async def test_a_claim_that_was_left_while_the_clock_was_far_ahead_is_over(store: Store, clock: FakeClock) -> None:
+    """Otherwise no token would be refreshed for as long as the clock had been ahead."""
+    tokens = await add_tokens(store)
+    left = replace(tokens, version=tokens.version + 1, refresh_claimed_until=clock.now() + timedelta(days=30))
+    assert await store.write(lambda tx: tx.upstream_tokens.save(left, expected_version=tokens.version))
+
+    assert (await StoredTokens(store).claim_refresh(left)).is_ours
 
 
 async def test_new_tokens_end_the_claim_and_are_notified(store: Store) -> None:

@@ -44,6 +44,8 @@ OWN_STEPS_MAX: Final = 20
 """Steps of an owner's schedule: nearly twice as many as `days` has."""
 OWN_STEP_SECONDS_MAX: Final = DAY
 """The longest step of `days`."""
+RETRY_PAUSE_SECONDS_MAX: Final = OWN_STEP_SECONDS_MAX * (1 + JITTER_FRACTION)
+"""The longest pause before an attempt. A delivery that is due later was planned by a clock that was far ahead."""
 OWN_STEPS_SECONDS_MAX: Final = 4 * DAY
 """All steps together: the age at which `days` gives up. Results are kept longer than this (`janitor.config.Retention`)."""
 ATTEMPT_ALLOWANCE_SECONDS: Final = 10.0

@@ -19,7 +19,7 @@ class Upkeep(StrEnum):
     LOGIN_CHECKS = "login_checks"
     DELIVERY_LEASES = "delivery_leases"
     LATE_DELIVERIES = "late_deliveries"
-    """Deliveries that are due later than any retry schedule allows."""
+    """Deliveries that are due later than any pause of a retry schedule allows."""
     HELD_DELIVERIES = "held_deliveries"
     """When the first one is given up."""
     SUBSCRIPTIONS = "subscriptions"

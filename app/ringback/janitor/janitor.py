@@ -11,9 +11,10 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.retry import RETRY_PAUSE_SECONDS_MAX
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.upkeep import Upkeep
-from ringback.janitor.config import GIVE_UP_SECONDS_MAX, BatchRows, JanitorConfig, MaintenanceTask
+from ringback.janitor.config import BatchRows, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RESUME_GRACE_SECONDS, RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
@@ -179,7 +180,7 @@ class Janitor:
 
         async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
             self._suspensions.note_time(tx.now())
-            first = await tx.upkeep.find_first(due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX))
+            first = await tx.upkeep.find_first(due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX))
             return [task for task in tasks if task.may_have_work(first, tx.now())]
 
         try:

@@ -11,11 +11,12 @@ from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_waits import awaits_login, unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.retry import RETRY_PAUSE_SECONDS_MAX
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
-from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, BatchRows, JanitorConfig, MaintenanceTask
+from ringback.janitor.config import FINISH_BATCH_SIZE, BatchRows, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
 from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
@@ -154,7 +155,7 @@ class RecoveryTasks:
     async def _pull_back_deliveries(self, tx: Transaction) -> bool:
         """Send now what only a wrong clock can have scheduled so late: it was far ahead then, or is far behind now."""
         pulled = await tx.delivery_maintenance.pull_back(
-            due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._batch.rows
+            due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX), now=tx.now(), limit=self._batch.rows
         )
         if pulled:
             tx.notify(DELIVERY_DUE_TOPIC)

@@ -42,13 +42,13 @@ SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Seq
 
 async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
     """The service's own rule."""
-    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.confirmed_now())]
 
 
 async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]:
     """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
     (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
-    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.confirmed_now())]
 
 
 class EventContext(NamedTuple):

@@ -57,7 +57,7 @@ async def _enqueue_gaps(tx: Transaction, entry: Event, *, ids: IdGenerator, even
         topic=topic,
     )
     (candidates,) = await tx.webhooks.find_candidates([lost], catching_up=True)
-    receivers = [webhook for webhook in candidates if matches_event(webhook, lost, now=tx.now())]
+    receivers = [webhook for webhook in candidates if matches_event(webhook, lost, now=tx.confirmed_now())]
     gaps = [
         build_gap_delivery(webhook, position=entry.position, delivery_id=ids.new_delivery_id(), now=tx.now())
         for webhook in receivers[:GAP_WEBHOOKS_MAX]

@@ -208,6 +208,48 @@ async def test_a_webhook_that_waited_at_a_wrong_time_is_looked_at_once_the_clock
     assert {each.state for each in delivered} == {DeliveryState.DELIVERED}
 
 
+async def test_an_event_of_a_time_when_the_clock_is_far_ahead_reaches_webhooks_that_have_not_expired(
+    tmp_path: Path,
+) -> None:
+    """Otherwise nothing would ever send it: the webhooks of a session and MCP subscriptions have an expiry."""
+    clock = RestingClock()
+    lasting, expired = (make_webhook(expires_at=clock.now() + seconds(each)) for each in (DAY, 1))
+    async with open_test_store(tmp_path, clock) as store:
+        engine = Engine(store, clock)
+        await engine.insert_webhooks(lasting, expired)
+        clock.pass_time(2)
+        clock.step(20 * DAY)
+        clock.pass_time(1)
+
+        await engine.finish_call(make_call(deadline_at=clock.now() + seconds(HOUR)))
+
+        assert [each.webhook_id for each in await engine.read_deliveries()] == [lasting.id]
+
+
+async def test_a_callback_that_failed_while_the_clock_was_some_days_ahead_is_repeated_once_it_is_corrected(
+    tmp_path: Path,
+) -> None:
+    """Otherwise it would be repeated as many days late."""
+    clock = RestingClock()
+    webhook = make_webhook()
+    async with open_test_store(tmp_path, clock) as store:
+        engine = Engine(store, clock)
+        await engine.insert_webhooks(webhook)
+        await engine.run_recovery()
+        clock.step(2 * DAY)
+        clock.pass_time(1)
+        delivery = make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(4 * DAY))
+        await engine.insert_deliveries(delivery)
+        await engine.make_dispatcher(lambda _: httpx.Response(500)).run_once()
+
+        clock.step(-2 * DAY)
+        clock.pass_time(1)
+        await engine.run_recovery()
+        await engine.make_dispatcher(lambda _: httpx.Response(200)).run_once()
+
+        assert (await engine.read_delivery(delivery)).state is DeliveryState.DELIVERED
+
+
 async def test_a_challenge_that_a_wrong_clock_planned_is_sent_once_the_clock_is_corrected(stage: Stage) -> None:
     """Otherwise the webhook would wait for forty days, or until its owner asks for another challenge."""
     verifications = VerificationHarness(stage.engine, respond_with(404))

@@ -116,6 +116,21 @@ async def test_ended_demands_are_removed_a_few_in_each_transaction(
     assert await engine.store.read(lambda tx: tx.event_demands.count_of_principal(ALICE)) == 1
 
 
+@pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks
+async def test_events_are_recorded_for_demands_that_end_only_by_a_clock_that_is_far_ahead(
+    still: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await demand_events(still, ALICE)
+    confirmed, ahead = still.clock.now(), still.clock.now() + timedelta(days=30)
+    monkeypatch.setattr(still.clock, "confirmed_now", lambda: confirmed)
+    monkeypatch.setattr(still.clock, "now", lambda: ahead)
+    events = ScriptedEvents({"events": make_occurrences(1), "cursor": "1", "hasMore": True})
+    async with recording(still, events, still.store):
+        await wait_for_cursor(still, "1")
+
+    assert [event.id for event in await still.read_events(ALICE)] == ["github:e0"]
+
+
 async def test_a_page_is_written_in_a_unit_for_each_principal_and_repeats_make_no_event(engine: Engine) -> None:
     principals = [Principal(f"agent-{number:02}") for number in range(2 * UNITS_AT_ONCE + 5)]
     await demand_events(engine, *principals)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
+from ringback.domain.clock import seconds
 from ringback.domain.errors import RowsLocked, Unavailable
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
@@ -185,6 +186,23 @@ async def test_a_resource_change_is_sent_to_webhooks_that_name_it_under_the_name
 
         assert await harness.wait_for_deliveries(1) == [{"upstream": "git", "change": "resource", "uri": "book://1"}]
     assert list(await deliveries(harness)) == [webhook.id]
+
+
+async def test_a_change_while_the_clock_is_far_ahead_is_sent_to_a_webhook_that_has_not_expired(
+    harness: UpstreamChangeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = make_change_subscription(expires_at=harness.clock.now() + seconds(3600))
+    book = make_book_subscription(expires_at=harness.clock.now() + seconds(3600))
+    confirmed = harness.clock.now()
+    monkeypatch.setattr(harness.clock, "confirmed_now", lambda: confirmed)
+    harness.clock.advance(30 * 86400)
+    async with harness.running_recorder():
+        await harness.register_webhook(webhook, book)
+        await harness.wait_until_subscribed(("git", "book://1"))
+        harness.changes.publish_change(PROMPTS)
+
+        assert {"upstream": "git", "change": "prompts"} in await harness.wait_for_deliveries(1)
+    assert webhook.id in await deliveries(harness)
 
 
 async def test_changes_without_a_subscription_store_nothing(harness: UpstreamChangeHarness) -> None:

@@ -1,6 +1,7 @@
 """The file of variables of the user's own service: its form, which is systemd's, and what the service does with it."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,15 @@ def test_values_are_read_as_systemd_reads_them(text: str, value: str) -> None:
 
     assert variables["A"] == value
     assert ignored == ()
+
+
+def test_a_named_pipe_in_the_place_of_the_file_is_refused_at_once(paths: ServicePaths) -> None:
+    """The service reads the file on its event loop, and would hang until another process writes to the pipe."""
+    paths.environment.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(paths.environment)
+
+    with pytest.raises(ConfigError, match="Not a regular file"):
+        read_environment_file(paths.environment)
 
 
 @pytest.mark.parametrize("line", ["export A=b", "A", "=b", "1A=b", "A-B=c", 'A="b', "A='b", "A=\0", "A=b\\"])

@@ -1,5 +1,6 @@
 """Parsing the mcpServers file: accepted settings, and what is wrong with the others."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,15 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.json: cannot be read"):
         load_upstreams(tmp_path / "absent.json", {})
+
+
+def test_a_named_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+    """The service reads the file on its event loop, and would hang until another process writes to the pipe."""
+    pipe = tmp_path / "mcp.json"
+    os.mkfifo(pipe)
+
+    with pytest.raises(ConfigError, match=r"mcp\.json: cannot be read \(Not a regular file\)"):
+        load_upstreams(pipe, {})
 
 
 def test_an_option_is_a_command_or_a_url() -> None:

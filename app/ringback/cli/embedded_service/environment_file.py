@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.upstreams.config import ConfigError
+from ringback.upstreams.config.regular_files import open_regular_file
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class EnvironmentFile:
 def read_environment_file(path: Path) -> EnvironmentFile:
     """The file's variables; none if there is no file. Raises `ConfigError` for a file that cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(FILE_BYTES_MAX + 1)
             text = content.decode("utf-8-sig")

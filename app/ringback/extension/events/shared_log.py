@@ -62,7 +62,7 @@ class Audience:
         subscription = self.index.get(webhook.id)
         return (
             subscription is not None
-            and matches_event(webhook, replace(event, principal=webhook.principal), now=tx.now())
+            and matches_event(webhook, replace(event, principal=webhook.principal), now=tx.confirmed_now())
             and self.matches(webhook.principal, subscription.arguments, event)
         )
 
@@ -84,7 +84,7 @@ class Audience:
             return
         for subscription_id in await tx.subscriptions.list_of_event(event_name, limit=SUBSCRIPTIONS_OF_TYPE_MAX):
             if (subscription := await tx.subscriptions.get(subscription_id)) is not None:
-                self.index.put_subscription(subscription, now=tx.now())
+                self.index.put_subscription(subscription, now=tx.confirmed_now())
         self.index.loaded.add(event_name)
 
 
@@ -214,7 +214,7 @@ class _IndexedSubscriptions:
     async def save(self, subscription: EventSubscription) -> None:
         self._tx.on_rollback(self._index.reset)
         await self._tx.subscriptions.save(subscription)
-        self._index.put_subscription(subscription, now=self._tx.now())
+        self._index.put_subscription(subscription, now=self._tx.confirmed_now())
 
 
 class _SubscribedWebhooks:

@@ -45,7 +45,7 @@ async def find_same_webhook(tx: Transaction, wanted: Webhook, *, has_any_secret:
         limit=CANDIDATES_MAX,
     )
     for webhook in candidates:
-        if _is_same(webhook, wanted, now=tx.now()) and (has_any_secret or _has_secret_of(webhook, wanted)):
+        if _is_same(webhook, wanted, now=tx.confirmed_now()) and (has_any_secret or _has_secret_of(webhook, wanted)):
             require_enabled(webhook)
             return webhook
     return None
@@ -81,7 +81,7 @@ async def get_named_webhook(tx: Transaction, principal: Principal, webhook_id: s
             f"{webhook.id} is an MCP client's subscription to one event type. Name a webhook of yours, wh_…."
         )
     require_enabled(webhook)
-    if webhook.expires_at is not None and webhook.expires_at <= tx.now():
+    if webhook.expires_at is not None and webhook.expires_at <= tx.confirmed_now():
         raise WebhookNotActive(f"The webhook {webhook.id} has expired. Name another one. Nothing was started.")
     if webhook.call_id is not None:
         raise InvalidRequest(

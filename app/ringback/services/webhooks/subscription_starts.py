@@ -126,4 +126,4 @@ async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, 
     events = await tx.events.list_page(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
     if events.next_position is not None:
         return True
-    return any(matches_event(webhook, event, now=tx.now()) for event in events)
+    return any(matches_event(webhook, event, now=tx.confirmed_now()) for event in events)

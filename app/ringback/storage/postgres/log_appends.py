@@ -75,7 +75,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             events=json_to_column(
                 [[*encode_for_matching(each, each.seq), each.name in SUPERSEDING_EVENTS] for each in events]
             ),
-            now=instant_to_column(self._unit.now),
+            now=instant_to_column(self._unit.confirmed_now),
             catching_up=False,
         )
         places = [(each.principal, each.seq) for each in events]

@@ -103,7 +103,7 @@ class PostgresWebhooks(SqlWebhooks):
         rows = await self._sql.fetch_all(
             "candidates",
             events=json_to_column([encode_for_matching(each, place) for place, each in enumerate(events)]),
-            now=instant_to_column(self._unit.now),
+            now=instant_to_column(self._unit.confirmed_now),
             catching_up=catching_up,
         )
         places = [(event.principal, place) for place, event in enumerate(events)]

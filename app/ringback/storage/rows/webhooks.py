@@ -98,7 +98,7 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
                 "matching",
                 principal=principal,
                 keys=json_to_column(keys),
-                now=instant_to_column(self._unit.now),
+                now=instant_to_column(self._unit.confirmed_now),
                 catching_up=catching_up,
             )
             for number, row in enumerate(rows, 1):

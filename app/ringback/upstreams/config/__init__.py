@@ -5,6 +5,7 @@
     option     ▸ github  own_settings     what is under its key `ringback`
                          fields           the types of its fields
                          expansion        ${VARIABLE} placeholders
+    regular_files        opens the file without waiting for another process
 
 An entry that cannot be served is skipped (`SkippedUpstream`), with the reason and what to do, and the others are served. A
 document that is no mcpServers file is an error. Comments and trailing commas are allowed.

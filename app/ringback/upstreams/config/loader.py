@@ -11,6 +11,7 @@ from ringback.domain.upstreams import SkippedUpstream
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 from ringback.upstreams.config.models import ConfigError, LoadedUpstreams, UpstreamConfig, UpstreamEntry
 from ringback.upstreams.config.names import NAME_RULE, assign_names, clean_name, map_name, skip_entry
+from ringback.upstreams.config.regular_files import open_regular_file
 from ringback.upstreams.config.server_entry import EntryRefused, parse_server_entry
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
@@ -49,7 +50,7 @@ def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> LoadedU
 
 def _read_file(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             return file.read(CONFIG_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -100,7 +101,7 @@ class UpstreamEventRecorder:
             with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
                 while True:
                     try:
-                        wanted = select_followed(await self._store.scan(None, _read_demands))
+                        wanted = select_followed(await self._read_demands())
                         for ended in tasks.keys() - wanted:
                             tasks.pop(ended).cancel()
                             self._saved.pop(ended, None)
@@ -125,12 +126,18 @@ class UpstreamEventRecorder:
                     after = None
                 await waiter.wait(REREAD_SECONDS if after is None else REMOVAL_PAUSE_SECONDS)
 
+    async def _read_demands(self) -> Sequence[EventDemand]:
+        """While the clock is far ahead, none has ended: events of these minutes would not be followed."""
+        now = self._clock.confirmed_now()
+        return await self._store.scan(None, lambda tx: _read_demands(tx, now=now))
+
     async def _remove_ended_batch(self, after: DemandKey | None) -> DemandKey | None:
         """Return where the next batch goes on; None after the last one. The search for them is in no unit that writes."""
+        now = self._clock.confirmed_now()
         ended = await self._store.scan(
-            None, lambda tx: tx.event_demands.list_ended(now=tx.now(), after=after, limit=REMOVED_DEMANDS_MAX)
+            None, lambda tx: tx.event_demands.list_ended(now=now, after=after, limit=REMOVED_DEMANDS_MAX)
         )
-        await self._store.write(lambda tx: tx.event_demands.remove_ended(ended, now=tx.now()))
+        await self._store.write(lambda tx: tx.event_demands.remove_ended(ended, now=tx.confirmed_now()))
         return ended[-1] if len(ended) == REMOVED_DEMANDS_MAX else None
 
     def _forget_followings(self) -> None:
@@ -192,8 +199,9 @@ class UpstreamEventRecorder:
         A page that is lost in between is read again. Its events are recognised by their ids.
         """
         topic = followed.topic or ""
+        now = self._clock.confirmed_now()
         principals = await self._store.read(
-            lambda tx: tx.event_demands.list_principals(followed.event_name, topic, now=tx.now())
+            lambda tx: tx.event_demands.list_principals(followed.event_name, topic, now=now)
         )
 
         async def write(tx: Transaction, principal: Principal) -> None:
@@ -270,10 +278,10 @@ async def _save_cursor(tx: Transaction, followed: FollowedEvents, cursor: str | 
     tx.notify(FOLLOWED_TOPIC)
 
 
-async def _read_demands(tx: Transaction) -> Sequence[EventDemand]:
+async def _read_demands(tx: Transaction, *, now: datetime) -> Sequence[EventDemand]:
     """One demand of each following; all of them if an upstream may not have so many, because it matters then whose they are."""
-    different = await tx.event_demands.list_different(now=tx.now())
+    different = await tx.event_demands.list_different(now=now)
     of_upstream = Counter(split_name(demand.event_name)[0] for demand in different)
     if max(of_upstream.values(), default=0) <= FOLLOWINGS_PER_UPSTREAM_MAX:
         return different
-    return await tx.event_demands.list_current(now=tx.now())
+    return await tx.event_demands.list_current(now=now)

@@ -94,7 +94,7 @@ class UpstreamChangeRecorder:
             with self._store.signals.listen(CHANGE_SUBSCRIPTIONS_TOPIC) as waiter:
                 while True:
                     with contextlib.suppress(StoreUnavailable):
-                        subscriptions = await self._store.read(_read_subscriptions)
+                        subscriptions = await self._read_subscriptions()
                         wanted = {
                             watched for each in subscriptions if (watched := self._find_watched(each)) is not None
                         }
@@ -174,8 +174,9 @@ class UpstreamChangeRecorder:
         unwritten: dict[Principal, list[UpstreamChange]] | None = None
         try:
             subjects = {ChangeSubject(change.upstream, change.uri) for change in changes}
+            now_confirmed = self._clock.confirmed_now()
             subscriptions = await self._store.read(
-                lambda tx: tx.change_subscriptions.list_of_subjects(subjects, now=tx.now())
+                lambda tx: tx.change_subscriptions.list_of_subjects(subjects, now=now_confirmed)
             )
             unwritten = _find_changes_by_principal(subscriptions, changes)
             await self._write_events(unwritten)
@@ -186,6 +187,11 @@ class UpstreamChangeRecorder:
             self._recorded_at |= dict.fromkeys(left, now)
             for change in left:
                 self._schedule_change(change)
+
+    async def _read_subscriptions(self) -> Sequence[ChangeSubscription]:
+        """While the clock is far ahead, none has expired: a change of these minutes would be lost."""
+        now = self._clock.confirmed_now()
+        return list(await self._store.read(lambda tx: tx.change_subscriptions.list_all(now=now)))
 
     async def _write_events(self, unwritten: dict[Principal, list[UpstreamChange]]) -> None:
         """Write the events of each principal, and remove those from `unwritten`."""
@@ -210,10 +216,6 @@ class _Watched(NamedTuple):
     owner: Principal
     uri: str | None
     """None: the lists, on the connection of a principal."""
-
-
-async def _read_subscriptions(tx: Transaction) -> Sequence[ChangeSubscription]:
-    return list(await tx.change_subscriptions.list_all(now=tx.now()))
 
 
 def _find_changes_by_principal(

@@ -9,6 +9,7 @@ from ringback.domain.clock import seconds
 from ringback.protocol.errors import LoginRequired, ScopeRefused, TokenReplaced
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.token_validity import REFUSED_AGE_SECONDS
+from tests.support.clock import START
 from tests.support.scripted_authorization import (
     RESOURCE_METADATA,
     TOKEN,
@@ -111,6 +112,25 @@ async def test_a_refused_token_without_a_refresh_token_stays_for_other_calls() -
     assert stage.store.tokens == replace(LOGGED_IN, refresh_token=None)
     with pytest.raises(LoginRequired):
         await stage.node.get_token(other_than="access-1", refusal=INVALID_TOKEN)
+
+
+@pytest.mark.parametrize("expires_in_seconds", [3600, None], ids=["expires", "has no end"])
+async def test_a_refused_token_from_a_time_when_the_clock_was_far_ahead_is_replaced(
+    expires_in_seconds: int | None,
+) -> None:
+    """Its `expires_at` is as far ahead, so nothing else would replace it."""
+    obtained_at = START + seconds(30 * 86400)
+    expires_at = None if expires_in_seconds is None else obtained_at + seconds(expires_in_seconds)
+    stage = TokenStage(replace(LOGGED_IN, obtained_at=obtained_at, expires_at=expires_at))
+
+    assert await stage.node.get_token(other_than="access-1", refusal=UNAUTHORISED) == "access-2"
+
+
+async def test_a_token_from_a_time_when_the_clock_was_far_ahead_is_replaced_before_it_is_used() -> None:
+    obtained_at = START + seconds(30 * 86400)
+    stage = TokenStage(replace(LOGGED_IN, obtained_at=obtained_at, expires_at=obtained_at + seconds(3600)))
+
+    assert await stage.node.get_token() == "access-2"
 
 
 async def test_an_invalid_token_is_replaced_however_young_it_is() -> None:
