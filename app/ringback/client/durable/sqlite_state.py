@@ -49,6 +49,8 @@ class SQLiteRequestState:
         self._now = now
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._finalizer: weakref.finalize[..., SQLiteRequestState] | None = None
+        """Closes the file of a state that is dropped without `aclose`."""
         _states.add(self)
 
     async def __aenter__(self) -> Self:
@@ -126,9 +128,12 @@ class SQLiteRequestState:
             try:
                 if self._connection is None:
                     # Each statement is a transaction of its own; other processes write between two of them.
-                    self._connection = open_private_file(
+                    connection = open_private_file(
                         self._path, _FORMAT, busy_seconds=BUSY_SECONDS, check_same_thread=False
                     )
+                    self._connection = connection
+                    # Python 3.13 warns of a connection that is collected open.
+                    self._finalizer = weakref.finalize(self, connection.close)
                 return work(self._connection)
             except sqlite3.Error as error:
                 raise _state_unavailable(describe_error(error, self._path, _FORMAT)) from error
@@ -140,6 +145,9 @@ class SQLiteRequestState:
             self._close_connection()
 
     def _close_connection(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
