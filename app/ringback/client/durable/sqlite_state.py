@@ -35,8 +35,8 @@ _COLUMNS: Final = "key, version, text, expires_at"
 class SQLiteRequestState:
     """Keeps states in a SQLite file, which is created with mode 0600. A write is on disk when it returns.
 
-    The file opens with the first use. `aclose` closes it; so does the end of an `async with`. A fork closes it, too: parent and
-    child open it again.
+    The file opens with the first use. `aclose` closes it; so do the end of an `async with` and of the object. A fork closes it,
+    too: parent and child open it again.
     """
 
     is_shared = True
