@@ -14,6 +14,7 @@ or is wrong now. The time before the step takes the place of the last time saved
 If the wall clock is set back meanwhile, scheduling time follows it at once instead of slewing, which would take years.
 """
 
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 CONFIRMATION_SECONDS: Final = 300.0
@@ -23,6 +24,11 @@ AHEAD_SECONDS_MAX: Final = 24 * 3600.0
 STEP_BACK_SECONDS_MIN: Final = 3600.0
 """A smaller correction is slewed."""
 _SECOND: Final = 1_000_000_000
+
+
+def is_of_wrong_clock(instant: datetime, *, now: datetime) -> bool:
+    """Whether a clock that was far ahead wrote an instant that lies at most minutes after the time of its writing."""
+    return instant - now > timedelta(seconds=STEP_BACK_SECONDS_MIN)
 
 
 class ClockConfirmation(NamedTuple):

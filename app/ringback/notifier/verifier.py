@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.clock_confirmation import STEP_BACK_SECONDS_MIN
+from ringback.domain.clock_confirmation import is_of_wrong_clock
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator, WebhookId
@@ -157,7 +157,7 @@ class Verifier:
         due = await tx.challenges.list_due(now=tx.now(), limit=limit)
         if not due:
             next_due_at = await tx.challenges.next_due_at()
-            if next_due_at is None or next_due_at <= tx.now() + seconds(STEP_BACK_SECONDS_MIN):
+            if next_due_at is None or not is_of_wrong_clock(next_due_at, now=tx.now()):
                 return _DueChallenges([], [], due_count=0, next_due_at=next_due_at)
             due = await tx.challenges.list_due(now=next_due_at, limit=limit)  # planned by a clock that was far ahead
         # Not locked: the challenges are, and other units lock a webhook before its challenge.

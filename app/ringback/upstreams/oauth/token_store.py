@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from ringback.domain.clock import seconds
-from ringback.domain.clock_confirmation import STEP_BACK_SECONDS_MIN
+from ringback.domain.clock_confirmation import is_of_wrong_clock
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
@@ -95,7 +95,6 @@ class NoTokens:
 def _get_wait_seconds(tokens: UpstreamTokens | None, now: datetime) -> float:
     if tokens is None or tokens.refresh_claimed_until is None:
         return 0.0
-    wait_seconds = (tokens.refresh_claimed_until - now).total_seconds()
-    if wait_seconds > STEP_BACK_SECONDS_MIN:
+    if is_of_wrong_clock(tokens.refresh_claimed_until, now=now):
         return 0.0  # a process that died while the clock was far ahead has left the claim
-    return max(0.0, wait_seconds)
+    return max(0.0, (tokens.refresh_claimed_until - now).total_seconds())

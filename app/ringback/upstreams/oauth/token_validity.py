@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import seconds
-from ringback.domain.clock_confirmation import STEP_BACK_SECONDS_MIN
+from ringback.domain.clock_confirmation import is_of_wrong_clock
 from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.upstreams.oauth.challenge import Refusal
 
@@ -21,17 +21,12 @@ def is_valid(tokens: UpstreamTokens, *, now: datetime) -> bool:
 
 
 def is_fresh(tokens: UpstreamTokens, *, now: datetime) -> bool:
-    if is_of_wrong_clock(tokens, now=now):
-        return False
+    if is_of_wrong_clock(tokens.obtained_at, now=now):
+        return False  # they end long before their `expires_at`
     if tokens.expires_at is None:
         return True
     lifetime_seconds = (tokens.expires_at - tokens.obtained_at).total_seconds()
     return now < tokens.expires_at - seconds(get_margin_seconds(lifetime_seconds))
-
-
-def is_of_wrong_clock(tokens: UpstreamTokens, *, now: datetime) -> bool:
-    """Whether the tokens are from a time when the clock was far ahead: they end long before their `expires_at`."""
-    return tokens.obtained_at - now > seconds(STEP_BACK_SECONDS_MIN)
 
 
 def get_margin_seconds(lifetime_seconds: float) -> float:
@@ -42,7 +37,7 @@ def keeps_refused(tokens: UpstreamTokens, refusal: Refusal | None, *, now: datet
     """Whether refused tokens stay, because the refusal may be that of one tool and new tokens would not help."""
     if refusal is None:
         return False
-    is_old = is_of_wrong_clock(tokens, now=now) or now - tokens.obtained_at >= seconds(REFUSED_AGE_SECONDS)
+    is_old = is_of_wrong_clock(tokens.obtained_at, now=now) or now - tokens.obtained_at >= seconds(REFUSED_AGE_SECONDS)
     is_replaced = tokens.refresh_token is not None and is_old
     return is_valid(tokens, now=now) and not refusal.rejects_token and not is_replaced
 
