@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -26,6 +26,7 @@ class InboxWriter:
     def __init__(self, open_file: Callable[[], InboxFile]) -> None:
         self._open_file = open_file
         self._thread: ThreadPoolExecutor | None = None
+        self._opening: Future[InboxFile] | None = None
         self._file: InboxFile | None = None
         self._writes: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._writes_wait = asyncio.Event()
@@ -42,7 +43,8 @@ class InboxWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringback-inbox")  # one: SQLite has one writer
         self._is_closing = False
         try:
-            self._file = await self._run(self._open_file)
+            self._opening = self._thread.submit(self._open_file)
+            self._file = await asyncio.wrap_future(self._opening)
             self._task = asyncio.create_task(self._commit_writes())
             await self.write(lambda file: file.prune(now))
         except BaseException:
@@ -57,13 +59,13 @@ class InboxWriter:
         try:
             await self._end_commits()
         finally:
-            thread, file = self._thread, self._file
-            self._thread = self._file = self._task = None
-            try:
-                if file is not None:
-                    await asyncio.get_running_loop().run_in_executor(thread, file.close)
-            finally:
-                thread.shutdown(wait=False)
+            thread, opening = self._thread, self._opening
+            self._thread = self._opening = self._file = self._task = None
+            closing = thread.submit(
+                _close_file, opening
+            )  # a cancelled end waits no longer, and the thread closes the file
+            thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     async def write(self, work: Callable[[InboxFile], T]) -> T:
         """The result of the work, once it is on disk. Work that raises has no effect.
@@ -137,6 +139,12 @@ class InboxWriter:
         if self._thread is None:
             raise InboxClosed("The inbox is closed.")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _close_file(opening: Future[InboxFile] | None) -> None:
+    """In the inbox's thread, in which the opening has ended: also a file for which nobody waited any longer is closed."""
+    if opening is not None and not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _set_outcome(written: asyncio.Future[Any], outcome: Any) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from ringback.private_sqlite import open_private_file
-from ringback.receiver import SQLiteInbox, inbox_file
+from ringback.receiver import SQLiteInbox, inbox_file, sqlite_inbox
 from ringback.receiver.inbox_file import InboxFile, InboxLimits, NewMessage
 from ringback.receiver.inbox_schema import RECEIVER_FORMAT
+from ringback.receiver.inbox_writer import InboxClosed
 from tests.support.inbox_receivers import read_rows
 from tests.support.limits import WAIT_SECONDS
 
@@ -106,3 +108,62 @@ async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_p
     await inbox.close()
     with pytest.raises(RuntimeError, match="closed"):
         await inbox.save_cursor("place-1")
+
+
+async def test_an_end_that_is_cancelled_while_a_commit_is_slow_closes_the_file_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox, gate = SQLiteInbox(tmp_path / "inbox.db"), threading.Event()
+    await inbox.open(now=0)
+    monkeypatch.setattr(InboxFile, "commit_together", lambda *_: gate.wait(WAIT_SECONDS) and [])  # as on a slow disk
+    closed = note_closed_files(monkeypatch)
+    saving = asyncio.create_task(inbox.save_cursor("place-1"))
+    await asyncio.wait([saving], timeout=0)
+
+    closing = asyncio.create_task(inbox.close())
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not closing.done():
+            await asyncio.wait([closing], timeout=0)
+            closing.cancel()
+    gate.set()
+
+    await asyncio.wait_for(closed.wait(), WAIT_SECONDS)
+    with pytest.raises(InboxClosed):
+        await saving
+
+
+async def test_a_start_that_is_cancelled_while_the_file_is_being_opened_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox, gate, begun = SQLiteInbox(tmp_path / "inbox.db"), threading.Event(), threading.Event()
+    open_private_file = sqlite_inbox.open_private_file
+
+    def open_slowly(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        begun.set()
+        gate.wait(WAIT_SECONDS)
+        return open_private_file(*arguments, **options)
+
+    monkeypatch.setattr(sqlite_inbox, "open_private_file", open_slowly)
+    closed = note_closed_files(monkeypatch)
+
+    opening = asyncio.create_task(inbox.open(now=0))
+    assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not opening.done():
+            opening.cancel()
+            await asyncio.wait([opening], timeout=0)
+    gate.set()
+
+    await asyncio.wait_for(closed.wait(), WAIT_SECONDS)
+
+
+def note_closed_files(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The event is set when a file of an inbox is closed by its inbox, and not only by a collection."""
+    closed, loop, close = asyncio.Event(), asyncio.get_running_loop(), InboxFile.close
+
+    def close_and_note(self: InboxFile) -> None:
+        close(self)
+        loop.call_soon_threadsafe(closed.set)
+
+    monkeypatch.setattr(InboxFile, "close", close_and_note)
+    return closed
