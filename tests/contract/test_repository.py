@@ -31,6 +31,7 @@ PROTOCOL_METHODS_MAX = 8
 """The largest sizes in well-kept projects of this field; typical ones are a third."""
 
 _SERVICE_UNIT = re.compile(r"store\.write\b")
+_NUMBERED_PARAMETER = re.compile(r"[=(,+] ?\?\d")
 _RAISED_CONSTANT = re.compile(r"\braise\s+\(?[A-Z_][A-Z0-9_]*\b(?![.(a-z])")
 
 SLEEPING_MODULES = {"asyncio", "anyio", "time", "trio"}
@@ -188,6 +189,12 @@ def _methods(node: ast.ClassDef) -> int:
 
 def _is_property(function: Function) -> bool:
     return any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in function.decorator_list)
+
+
+def test_no_statement_numbers_its_parameters_because_python_3_14_refuses_values_in_a_sequence_for_them() -> None:
+    numbered = [str(path) for path in SOURCES if _NUMBERED_PARAMETER.search(path.read_text(encoding="utf-8"))]
+
+    assert numbered == []
 
 
 def test_no_error_object_is_raised_more_than_once() -> None:

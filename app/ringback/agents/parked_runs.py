@@ -215,10 +215,16 @@ def _transaction(database: sqlite3.Connection) -> Generator[None]:
 def _save(database: sqlite3.Connection, run: ParkedRun, token: str, lease_seconds: float) -> bool:
     saved = database.execute(
         f"""INSERT INTO runs (id, client_session_id, state, finished_at, lease_token, lease_until)
-        VALUES (?1, ?2, ?3, iif(?3 IS NULL, {NOW}, NULL), ?4, {NOW} + ?5)
+        VALUES (:id, :client_session_id, :state, iif(:state IS NULL, {NOW}, NULL), :token, {NOW} + :lease_seconds)
         ON CONFLICT (id) DO UPDATE SET state = excluded.state, finished_at = excluded.finished_at,
-        lease_until = excluded.lease_until WHERE runs.lease_token = ?4""",  # noqa: S608 - NOW is a constant
-        (run.id, run.client_session_id, run.state, token, lease_seconds),
+        lease_until = excluded.lease_until WHERE runs.lease_token = :token""",  # noqa: S608 - NOW is a constant
+        {
+            "id": run.id,
+            "client_session_id": run.client_session_id,
+            "state": run.state,
+            "token": token,
+            "lease_seconds": lease_seconds,
+        },
     )
     if saved.rowcount != 1:
         return False
@@ -254,14 +260,14 @@ def _take_from_earlier_runs(database: sqlite3.Connection, run: ParkedRun, reques
     earlier = database.execute(f"SELECT run_id FROM requests WHERE {equal[0]}", equal[1]).fetchall()  # noqa: S608 - constants
     database.execute(f"DELETE FROM requests WHERE {equal[0]}", equal[1])  # noqa: S608 - constants
     database.executemany(
-        "DELETE FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = ?1)", earlier
+        "DELETE FROM runs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM requests WHERE run_id = runs.id)", earlier
     )
 
 
 def _find(database: sqlite3.Connection, client_session_id: str, tool_call_id: str, call_id: str) -> Sequence[ParkedRun]:
     rows = database.execute(
         """SELECT runs.id, runs.client_session_id, state, call_id FROM runs JOIN requests ON run_id = runs.id
-        WHERE requests.client_session_id = ?1 AND tool_call_id = ?2 AND (call_id = ?3 OR (call_id IS NULL AND open))
+        WHERE requests.client_session_id = ? AND tool_call_id = ? AND (call_id = ? OR (call_id IS NULL AND open))
         ORDER BY runs.rowid DESC""",
         (client_session_id, tool_call_id, call_id),
     ).fetchall()
@@ -295,16 +301,16 @@ def _build_run(database: sqlite3.Connection, row: Sequence[Any]) -> ParkedRun:
 
 def _lease(database: sqlite3.Connection, run_id: str, token: str, seconds: float) -> bool:
     leased = database.execute(
-        f"""UPDATE runs SET lease_token = ?1, lease_until = {NOW} + ?2
-        WHERE id = ?3 AND (lease_token = ?1 OR lease_until <= {NOW})""",  # noqa: S608 - NOW is a constant
-        (token, seconds, run_id),
+        f"""UPDATE runs SET lease_token = :token, lease_until = {NOW} + :seconds
+        WHERE id = :id AND (lease_token = :token OR lease_until <= {NOW})""",  # noqa: S608 - NOW is a constant
+        {"id": run_id, "token": token, "seconds": seconds},
     )
     return leased.rowcount == 1
 
 
 def _renew(database: sqlite3.Connection, run_id: str, token: str, seconds: float) -> bool:
     renewed = database.execute(
-        f"UPDATE runs SET lease_until = {NOW} + ?1 WHERE id = ?2 AND lease_token = ?3",  # noqa: S608 - NOW is a constant
+        f"UPDATE runs SET lease_until = {NOW} + ? WHERE id = ? AND lease_token = ?",  # noqa: S608 - NOW is a constant
         (seconds, run_id, token),
     )
     return renewed.rowcount == 1

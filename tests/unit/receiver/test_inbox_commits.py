@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,12 @@ async def test_an_end_that_is_cancelled_while_a_commit_is_slow_closes_the_file_a
 ) -> None:
     inbox, gate = SQLiteInbox(tmp_path / "inbox.db"), threading.Event()
     await inbox.open(now=0)
-    monkeypatch.setattr(InboxFile, "commit_together", lambda *_: gate.wait(WAIT_SECONDS) and [])  # as on a slow disk
+
+    def wait_for_disk(_: InboxFile, works: Sequence[Any]) -> list[Any]:
+        gate.wait(WAIT_SECONDS)
+        return [None for _ in works]
+
+    monkeypatch.setattr(InboxFile, "commit_together", wait_for_disk)
     closed = note_closed_files(monkeypatch)
     saving = asyncio.create_task(inbox.save_cursor("place-1"))
     await asyncio.wait([saving], timeout=0)
@@ -136,7 +142,6 @@ async def test_a_start_that_is_cancelled_while_the_file_is_being_opened_closes_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox, gate, begun = SQLiteInbox(tmp_path / "inbox.db"), threading.Event(), threading.Event()
-    open_private_file = sqlite_inbox.open_private_file
 
     def open_slowly(*arguments: Any, **options: Any) -> sqlite3.Connection:
         begun.set()
