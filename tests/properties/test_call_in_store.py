@@ -29,18 +29,19 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers.driver import LeaseLost, ParkedCall
+from ringback.runner.lease_end import LeaseEnd
 from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
-from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
+from tests.support.leased_calls import make_lease_end, make_leased_call
 from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS
 from tests.support.stores import open_test_store
 
@@ -152,18 +153,12 @@ class CallInStore(RuleBasedStateMachine):
             self.hold_lease(who, call)
 
     def hold_lease(self, who: str, leased: Call) -> None:
-        self.leased_calls[who] = LeasedCall(
-            leased,
-            store=self.engine.store,
-            clock=self.clock,
-            recorder=self.engine.recorder,
-            completion_batcher=self.engine.make_completion_batcher(),
-            notification_hub=self.engine.notification_hub,
-            abort_requested=ObservableFlag(),
-            login_waits=self.engine.login_waits,
-        )
+        self.leased_calls[who] = make_leased_call(self.engine, leased)
         self.model.phase, self.model.holder = "running", who
         self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
+
+    def lease_end(self, who: str) -> LeaseEnd:
+        return make_lease_end(self.engine, self.leased_calls[who])
 
     @precondition(is_running)
     @rule(who=execution_actors)
@@ -218,7 +213,7 @@ class CallInStore(RuleBasedStateMachine):
         who = self.named(who)
         if not self.is_dispatched_by(who):
             return
-        self.run(self.leased_calls[who].park_call(ParkedCall(handle=ROUND, input_requests=questions(wanted))))
+        self.run(self.lease_end(who).park_call(ParkedCall(handle=ROUND, input_requests=questions(wanted))))
         if not self.holds(who):
             return
         if self.model.cancel:
@@ -232,7 +227,7 @@ class CallInStore(RuleBasedStateMachine):
     def hand_back(self, who: str) -> None:
         who = self.named(who)
         if who in self.leased_calls:
-            self.run(self.leased_calls[who].requeue_call())
+            self.run(self.lease_end(who).requeue_call())
             if self.holds(who):
                 if self.model.unsent:
                     self.model.dispatched = False
@@ -243,7 +238,7 @@ class CallInStore(RuleBasedStateMachine):
     def finish(self, who: str) -> None:
         who = self.named(who)
         if who in self.leased_calls:
-            self.run(self.leased_calls[who].finish_call(COMPLETED_RESULT))
+            self.run(self.lease_end(who).finish_call(COMPLETED_RESULT))
             if self.holds(who):
                 self.model.end("result")
 

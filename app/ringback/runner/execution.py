@@ -50,6 +50,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokensUnreadable
 from ringback.runner.drivers.driver import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
+from ringback.runner.lease_end import LeaseEnd
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.permits import CallPermit
 from ringback.runner.run_spans import note_completion, note_dispatch
@@ -133,9 +134,14 @@ class CallExecution:
             store=store,
             clock=clock,
             recorder=recorder,
-            completion_batcher=completion_batcher,
             notification_hub=notification_hub,
             abort_requested=shutdown.abort_requested,
+        )
+        self._lease_end = LeaseEnd(
+            self._leased_call,
+            store=store,
+            recorder=recorder,
+            completion_batcher=completion_batcher,
             login_waits=login_waits,
         )
         self._store = store
@@ -173,18 +179,18 @@ class CallExecution:
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra=call_facts(self.call))
         elif isinstance(end, CallCompletion) and self._is_failed_check(end):
-            await self._leased_call.park_again(self._sessions.get_login_owner(self.call))
+            await self._lease_end.park_again(self._sessions.get_login_owner(self.call))
         elif isinstance(end, CallCompletion):
             completion = completion_after_runs(self.call, end)
             note_completion(completion)
             with self._admission.hold_end(self.call.principal):
-                await self._leased_call.finish_call(completion)
+                await self._lease_end.finish_call(completion)
         elif isinstance(end, ParkedCall):
-            await self._leased_call.park_call(end)
+            await self._lease_end.park_call(end)
         elif isinstance(end, RefusedForLogin):
-            await self._leased_call.park_for_login(self._sessions.get_login_owner(self.call), end.tokens_version)
+            await self._lease_end.park_for_login(self._sessions.get_login_owner(self.call), end.tokens_version)
         else:
-            await self._leased_call.requeue_call()
+            await self._lease_end.requeue_call()
 
     def _is_failed_check(self, completion: CallCompletion) -> bool:
         """Whether nothing reached the upstream of a call that waits for a login and was only checked: it waits on."""

@@ -2,12 +2,12 @@
 
 Each change reads the row, checks the lease token and writes, in one transaction: a row under another lease is never changed,
 whatever the clocks say. A driver's changes (`drivers.driver.CallContext`) are also refused once the lease is no longer trusted.
-The completion is not refused: it was observed, and while the row carries this token no other process works on the call.
+`lease_end` has the changes with which the lease ends.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,32 +21,24 @@ from ringback.domain.call import (
     Handle,
     Progress,
     ServerFingerprint,
-    awaits_confirmation,
-    enter_phase,
     is_dispatched_by_lease,
     is_lease_current,
     without_dispatch,
 )
-from ringback.domain.call_completion import recover_call
-from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.call_rows import CallChange
-from ringback.domain.clock import Clock, format_iso, seconds
-from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
+from ringback.domain.clock import Clock, format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Principal
-from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
+from ringback.domain.signals import call_answered_topic
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.wait_words import describe_pause
-from ringback.notifier.call_ends import LeasedCompletion
-from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.runner.drivers.driver import LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.runner.permits import CallPermit
 from ringback.runner.throttled_writer import ProgressRecord
-from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
+from ringback.services.logins.login_waits import note_login_accepted
 from ringback.telemetry.logs import call_facts
 from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub
@@ -72,10 +64,8 @@ class LeasedCall:
         store: Store,
         clock: Clock,
         recorder: Recorder,
-        completion_batcher: CompletionBatcher,
         notification_hub: NotificationHub,
         abort_requested: ObservableFlag,
-        login_waits: LoginWaits,
         permit: CallPermit | None = None,
     ) -> None:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process.
@@ -91,16 +81,14 @@ class LeasedCall:
         """Set while another process could go on with the call."""
         self.upstream_paused = ObservableFlag()
         """Set once the call waits unsent although an operator has paused its upstream: it belongs in the queue."""
-        self._lease_token = call.lease_token or ""
+        self.lease_token = call.lease_token or ""
         self._store = store
         self._clock = clock
         self._recorder = recorder
-        self._completion_batcher = completion_batcher
         self._notification_hub = notification_hub
-        self._writer = LeaseWriter(
+        self.writer = LeaseWriter(
             call, store=store, clock=clock, lease_lost=self.lease_lost, abort_requested=abort_requested
         )
-        self._login_waits = login_waits
         self._permit = permit
         self._poll_requested = ObservableFlag()
         self._progress = ProgressRecord(clock=clock)
@@ -124,9 +112,9 @@ class LeasedCall:
         is_accepted = handle is not None and handle != self.sent_round
 
         async def write_handle(tx: Transaction) -> Call:
-            leased = await self._read_leased(tx)
-            updated = replace(leased, handle=self._mark_handle(handle), updated_at=tx.now())
-            await tx.calls.update(updated, CallChange.HANDLE, expected=leased.status, lease_token=self._lease_token)
+            leased = await self.read_leased(tx)
+            updated = replace(leased, handle=self.mark_handle(handle), updated_at=tx.now())
+            await tx.calls.update(updated, CallChange.HANDLE, expected=leased.status, lease_token=self.lease_token)
             if is_accepted:
                 await note_login_accepted(tx, leased)
             return updated
@@ -134,7 +122,7 @@ class LeasedCall:
         if handle is None or is_accepted:
             self.sent_round = self.call.handle if handle is None else None
         record = self._dispatch_record
-        written = await self._writer.write_while_leased(write_handle)
+        written = await self.writer.write_while_leased(write_handle)
         if handle is None and not record.is_open:
             return  # the run was given up meanwhile, so the round is not sent: the call still goes on from its handle
         self.call = written
@@ -142,9 +130,6 @@ class LeasedCall:
             self.has_handle.set()
         else:
             self.has_handle.clear()
-
-    def _mark_handle(self, handle: Handle | None) -> Handle | None:
-        return None if handle is None else replace(handle, server_fingerprint=self._server_fingerprint)
 
     async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
         if not requests and not self.call.input_requests:
@@ -154,13 +139,13 @@ class LeasedCall:
             return
 
         async def write_input_requests(tx: Transaction) -> Call:
-            leased = await self._read_leased(tx)
+            leased = await self.read_leased(tx)
             updated = inputs.request_input(leased, requests, now=tx.now())
-            await self._recorder.record_input_requests(tx, leased, updated, lease_token=self._lease_token)
+            await self._recorder.record_input_requests(tx, leased, updated, lease_token=self.lease_token)
             await note_login_accepted(tx, leased)
             return updated
 
-        self.call = await self._writer.write_while_leased(write_input_requests)
+        self.call = await self.writer.write_while_leased(write_input_requests)
 
     async def wait_for_answers(self, timeout_seconds: float) -> Mapping[str, Any]:
         with self._store.signals.listen(call_answered_topic(self.call.id)) as waiter:
@@ -180,12 +165,12 @@ class LeasedCall:
             return
 
         async def write_inputs(tx: Transaction) -> Call:
-            leased = await self._read_leased(tx)
+            leased = await self.read_leased(tx)
             updated = replace(inputs.remove_sent_responses(leased, keys), updated_at=tx.now())
-            await tx.calls.update(updated, CallChange.INPUTS, expected=leased.status, lease_token=self._lease_token)
+            await tx.calls.update(updated, CallChange.INPUTS, expected=leased.status, lease_token=self.lease_token)
             return updated
 
-        self.call = await self._writer.write_while_leased(write_inputs)
+        self.call = await self.writer.write_while_leased(write_inputs)
 
     # -- for the execution --
 
@@ -217,7 +202,7 @@ class LeasedCall:
         Fields that only this process changes keep their acknowledged values: until `mark_dispatched` returns, nothing is sent.
         """
         try:
-            call = await self._store.read(self._read_leased)
+            call = await self._store.read(self.read_leased)
             known = self.call  # after the read: the call may have been dispatched meanwhile, and its arguments read
             self.call = replace(
                 call,
@@ -280,7 +265,7 @@ class LeasedCall:
     async def retract_dispatch(self) -> None:
         """Commit that the last tools/call did not reach its tool. For this process that counts before the commit."""
         self.call = without_dispatch(self.call)
-        self.call = await self._writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
+        self.call = await self.writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
 
     async def wait_without_permit(self, seconds: float) -> None:
         """Wait, so that another call of the upstream may run meanwhile. Returns once this one may run again."""
@@ -309,60 +294,38 @@ class LeasedCall:
         self._progress.update(replace(latest, message=message))
 
     async def repeat_dispatch(self) -> None:
-        dispatched = await self._writer.write_while_leased(self._write_dispatched)
+        dispatched = await self.writer.write_while_leased(self._write_dispatched)
         self.call = dispatched if self._dispatch_record.is_open else self.call
 
-    async def finish_call(self, completion: CallCompletion) -> None:
-        async def write() -> Call:
-            finished = await self._completion_batcher.finish_call(self._leased_completion(completion))
-            if finished is None:
-                raise LeaseLost
-            return finished
+    # -- for the end of the lease (`lease_end`) --
 
-        await self._writer.write_with_retries(write)
+    @property
+    def latest_progress(self) -> Progress | None:
+        """The latest progress of this run, stored or not."""
+        return self._progress.latest
 
-    async def park_call(self, parked: ParkedCall) -> None:
-        await self._writer.write_with_retries(
-            lambda: self._store.write_for(self.call.principal, lambda tx: self._write_parked(tx, parked))
-        )
+    @property
+    def last_progress(self) -> Progress | None:
+        """The progress of the call at its end, without the time at which it would have been sent again."""
+        latest = self._progress.latest
+        if latest is None or not _shows_wait(latest, self.call.upstream):
+            return latest
+        return replace(latest, message=_NOT_SENT_AGAIN)
 
-    async def park_for_login(self, owner: Principal, tokens_version: int | None) -> None:
-        """Park the call until the owner of its credentials signs in; `tokens_version` did not suffice."""
-        await self._park(
-            owner,
-            lambda tx, call: self._login_waits.park_call(
-                tx, RefusedCall(call=call, owner=owner, tokens_version=tokens_version, lease_token=self._lease_token)
-            ),
-        )
-
-    async def park_again(self, owner: Principal) -> None:
-        """Park a call that waits for a login and was sent again in vain. Nothing reached the upstream."""
-        await self._park(owner, lambda tx, call: self._login_waits.park_again(tx, call, lease_token=self._lease_token))
-
-    async def _park(self, owner: Principal, park_call: Callable[[Transaction, Call], Awaitable[Call]]) -> None:
-        async def park(tx: Transaction) -> Call | None:
-            await tx.login_waits.lock(self.call.upstream, owner)
-            call = await self._read_leased(tx)
-            if call.cancel_requested:
-                return await self._write_completion(tx, CANCELLED_COMPLETION)
-            return await park_call(tx, self._with_latest_progress(self._with_known_dispatch(call)))
-
-        await self._writer.write_with_retries(lambda: write_for_owner(self._store, owner, park))
-
-    async def requeue_call(self) -> None:
-        """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`).
-
-        A call whose deadline has passed by an unconfirmed clock is scheduled for the time when the clock is confirmed.
-        """
+    async def store_latest_progress(self) -> None:
         if self._progress.unstored is not None:
             await self._record_progress(self._progress.unstored)
-        await self._writer.write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
+
+    def mark_handle(self, handle: Handle | None) -> Handle | None:
+        """The handle with the server on which it is valid."""
+        return None if handle is None else replace(handle, server_fingerprint=self._server_fingerprint)
 
     # -- transactions --
 
-    async def _read_leased(self, tx: Transaction) -> Call:
+    async def read_leased(self, tx: Transaction) -> Call:
+        """The row, with the arguments that are known. Raises `LeaseLost`."""
         call = await tx.calls.get(self.call.id)
-        if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != self._lease_token:
+        if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != self.lease_token:
             raise LeaseLost
         return replace(call, arguments=self.call.arguments, meta=self.call.meta)
 
@@ -370,72 +333,19 @@ class LeasedCall:
         return await self._write_dispatch(tx, at=tx.now())
 
     async def _write_dispatch(self, tx: Transaction, *, at: datetime | None) -> Call:
-        call = await self._read_leased(tx)
+        call = await self.read_leased(tx)
         if call.handle is not None:
             return call
         runs = self.call.runs + (at is not None)
         changed = replace(call, dispatched_at=at, runs=runs, updated_at=tx.now())
-        await tx.calls.update(changed, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
+        await tx.calls.update(changed, CallChange.DISPATCHED, expected=call.status, lease_token=self.lease_token)
         return changed
-
-    def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
-        return LeasedCompletion(
-            call_id=self.call.id,
-            principal=self.call.principal,
-            lease_token=self._lease_token,
-            completion=completion,
-            progress=self._get_last_progress(),
-        )
-
-    def _get_last_progress(self) -> Progress | None:
-        """The progress of the call at its end, without the time at which it would have been sent again."""
-        latest = self._progress.latest
-        if latest is None or not _shows_wait(latest, self.call.upstream):
-            return latest
-        return replace(latest, message=_NOT_SENT_AGAIN)
-
-    async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
-        (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
-        return finished
-
-    async def _write_parked(self, tx: Transaction, parked: ParkedCall) -> Call | None:
-        """Park the call until its questions are answered. A call whose cancellation was requested ends instead."""
-        call = await self._read_leased(tx)
-        if call.cancel_requested:
-            return await self._write_completion(tx, CANCELLED_COMPLETION)
-        handle = self._mark_handle(parked.handle)
-        with_handle = replace(self._with_latest_progress(call), handle=handle, input_responses={})
-        asking = inputs.request_input(with_handle, parked.input_requests, now=tx.now())
-        updated = enter_phase(asking, CallPhase.PARKED, now=tx.now())
-        await self._recorder.record_input_requests(tx, call, updated, lease_token=self._lease_token)
-        await note_login_accepted(tx, call)
-        return updated
-
-    async def _write_requeued(self, tx: Transaction) -> Call | None:
-        call = await self._read_leased(tx)
-        recovered = recover_call(self._with_known_dispatch(call), now=tx.now(), is_handed_back=True)
-        if isinstance(recovered, CallCompletion):
-            return await self._write_completion(tx, recovered)
-        if awaits_confirmation(recovered, now=tx.now(), confirmed_now=tx.confirmed_now()):
-            starts_at = tx.confirmed_now() + seconds(CONFIRMATION_SECONDS)
-            recovered = replace(recovered, phase=CallPhase.SCHEDULED, not_before=starts_at)
-        await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=self._lease_token)
-        tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
-        return recovered
-
-    def _with_known_dispatch(self, call: Call) -> Call:
-        """Acknowledged values, as in `reread_call`, but also a handle whose commit was not acknowledged."""
-        handle = self.call.handle or call.handle
-        return replace(call, dispatched_at=self.call.dispatched_at, runs=self.call.runs, handle=handle)
-
-    def _with_latest_progress(self, call: Call) -> Call:
-        return replace(call, progress=self._progress.latest or call.progress)
 
     async def _record_progress(self, progress: Progress) -> None:
         try:
             leased = await self._store.write_for(
                 self.call.principal,
-                lambda tx: self._recorder.record_progress(tx, self.call, progress, lease_token=self._lease_token),
+                lambda tx: self._recorder.record_progress(tx, self.call, progress, lease_token=self.lease_token),
             )
         except StoreUnavailable:
             return  # the next progress is another attempt, and the completion carries the last one

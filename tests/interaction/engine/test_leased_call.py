@@ -13,9 +13,9 @@ from ringback.domain.ports import Store, Transaction
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.leased_call import LeasedCall
 from ringback.upstreams.dispatch_records import get_dispatch_record
-from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
 from tests.support.engine import Engine
+from tests.support.leased_calls import make_lease_end, make_leased_call
 from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
@@ -56,16 +56,7 @@ async def lease(engine: Engine, store: Store, **fields: Any) -> LeasedCall:
     until = engine.clock.now() + seconds(30)
     call = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="held", lease_until=until, **fields)
     await engine.insert_calls(call)
-    return LeasedCall(
-        replace(call, arguments=None),
-        store=store,
-        clock=engine.clock,
-        recorder=engine.recorder,
-        completion_batcher=engine.make_completion_batcher(store),
-        notification_hub=engine.notification_hub,
-        abort_requested=ObservableFlag(),
-        login_waits=engine.login_waits,
-    )
+    return make_leased_call(engine, replace(call, arguments=None), store=store)
 
 
 async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Engine) -> None:
@@ -78,7 +69,7 @@ async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Eng
     await leased.mark_dispatched(trusts_lease=True)
     store.released.set()
     await reading
-    await leased.requeue_call()
+    await make_lease_end(still, leased, store=store).requeue_call()
 
     stored = await still.store.read(lambda tx: tx.calls.get(leased.call.id))
     assert stored is not None
@@ -118,7 +109,7 @@ async def test_a_round_that_is_given_up_before_it_is_sent_again_is_sent_by_the_n
     with pytest.raises(LeaseLost):
         await sending_again
     await leased.end_run()
-    await leased.requeue_call()
+    await make_lease_end(still, leased, store=store).requeue_call()
 
     stored = await still.store.read(lambda tx: tx.calls.get(leased.call.id))
     assert stored is not None

@@ -8,12 +8,11 @@ from ringback.domain.clock import seconds
 from ringback.domain.login_checks import CHECK_SECONDS_MAX, FIRST_CHECK_SECONDS
 from ringback.protocol.errors import LoginRequired
 from ringback.protocol.upstream_logins import LOGIN_REQUEST_KEY
-from ringback.runner.leased_call import LeasedCall
 from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
-from ringback.waits import ObservableFlag
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import lease_new_call, run_execution
+from tests.support.leased_calls import make_leased_call
 from tests.support.logins import read_waiting, sign_in
 from tests.support.stored_work import COMPLETED_RESULT
 
@@ -55,19 +54,6 @@ async def run_queued(engine: Engine, tool: Tool) -> int:
 
 async def reject_call(call: Call, on_progress: OnProgress) -> CallCompletion:
     return failed_completion(CallOutcome.REJECTED, "The upstream is away.")
-
-
-def make_leased_call(engine: Engine, call: Call) -> LeasedCall:
-    return LeasedCall(
-        call,
-        store=engine.store,
-        clock=engine.clock,
-        recorder=engine.recorder,
-        completion_batcher=engine.make_completion_batcher(),
-        notification_hub=engine.notification_hub,
-        abort_requested=ObservableFlag(),
-        login_waits=engine.login_waits,
-    )
 
 
 async def test_one_call_is_sent_again_after_a_minute_and_if_it_is_accepted_the_others_follow(

@@ -9,13 +9,12 @@ from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
 from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.execution import ShutdownSignal
-from ringback.runner.leased_call import LeasedCall
 from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.upstreams.dispatch_records import get_dispatch_record
-from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
 from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import assert_queued_again, executing, lease_new_call, replace_lease, run_execution
+from tests.support.leased_calls import make_leased_call
 
 
 class RefusingTool:
@@ -112,16 +111,3 @@ async def test_a_refused_round_goes_back_to_its_handle_and_is_sent_from_there(st
         handles.append(stored.handle)
         assert (stored.dispatched_at, stored.runs) == (call.dispatched_at, 1)
     assert handles == [None, None, handle, handle, None, handle]
-
-
-def make_leased_call(engine: Engine, call: Call) -> LeasedCall:
-    return LeasedCall(
-        call,
-        store=engine.store,
-        clock=engine.clock,
-        recorder=engine.recorder,
-        completion_batcher=engine.make_completion_batcher(),
-        notification_hub=engine.notification_hub,
-        abort_requested=ObservableFlag(),
-        login_waits=engine.login_waits,
-    )
