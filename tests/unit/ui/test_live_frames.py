@@ -1,7 +1,8 @@
 """How long the HTML of a live list is kept, and how much of it."""
 
 from ringback.services.live.lists import LiveContent
-from ringback.ui.live_frames import FRAMES_KEPT_MAX, LiveFrames
+from ringback.ui.live_frames import FRAME_SECONDS_MAX, FRAMES_KEPT_MAX, LiveFrames
+from tests.support.clock import FakeClock
 
 ROWS = LiveContent(shown="rows")
 
@@ -18,7 +19,7 @@ class Page:
 
 
 def test_viewers_of_the_same_page_share_its_html_and_other_pages_have_their_own() -> None:
-    frames, page = LiveFrames(), Page()
+    frames, page = LiveFrames(FakeClock()), Page()
 
     for key in ("all", "all", "dead"):
         frames.get_frame(ROWS, key, page.render)
@@ -27,9 +28,22 @@ def test_viewers_of_the_same_page_share_its_html_and_other_pages_have_their_own(
     assert page.renders == 3
 
 
+def test_a_viewer_that_comes_later_gets_html_of_its_own_time() -> None:
+    """The rows say which attempts are due, and draw open calls until now."""
+    clock, page = FakeClock(), Page()
+    frames = LiveFrames(clock)
+
+    frames.get_frame(ROWS, "all", page.render)
+    clock.advance(FRAME_SECONDS_MAX)
+    for _ in range(2):
+        frames.get_frame(ROWS, "all", page.render)
+
+    assert page.renders == 2
+
+
 def test_the_html_of_one_content_is_kept_for_a_bounded_number_of_addresses() -> None:
     """A viewer that is no operator may write any name of a principal into the address, which selects nothing."""
-    frames, page = LiveFrames(), Page()
+    frames, page = LiveFrames(FakeClock()), Page()
 
     for number in range(FRAMES_KEPT_MAX + 1):
         frames.get_frame(ROWS, f"principal={number}", page.render)

@@ -1,8 +1,9 @@
 """Live lists as server-sent events: each has the rows of the first page as HTML, which a script puts into the page.
 
-The HTML is made once for all viewers that see the same rows. A stream ends within a minute or so, and the browser connects
-again. Before each frame the viewer is checked again (`ringback.ui.viewer_checks`): once its sign-in, its portal link or its key
-has ended, the stream ends. A page above its owner's limit gets the rows of the moment, and asks again later.
+The HTML is made once for all viewers that see the same rows at the same time. A stream ends within a minute or so, and the
+browser connects again. Before each frame the viewer is checked again (`ringback.ui.viewer_checks`): once its sign-in, its
+portal link or its key has ended, the stream ends. A page above its owner's limit gets the rows of the moment, and asks again
+later.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -83,7 +84,7 @@ class LivePages(PageHandlers):
         super().__init__(context, renderer)
         self._checks = ViewerChecks(pages.viewers, context.clock)
         self._numbers = count()
-        self._frames = LiveFrames()
+        self._frames = LiveFrames(context.clock)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
