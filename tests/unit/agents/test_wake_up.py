@@ -4,6 +4,8 @@ import asyncio
 import json
 import pickle
 import threading
+from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -173,6 +175,33 @@ async def test_wakes_in_the_threads_of_a_web_server_follow_each_other() -> None:
     await asyncio.to_thread(thread.join, WAIT_SECONDS)
 
     assert order == ["first", "second"]
+
+
+def test_a_wake_that_is_dropped_with_its_event_loop_holds_up_no_other() -> None:
+    """A server that gives up a request may drop the coroutine of its handler: the lock is released where no loop runs."""
+    locks = KeyLocks()
+
+    async def wake(ends: asyncio.Event) -> None:
+        async with locks.hold("session-7"):
+            await ends.wait()
+
+    async def let_next_one_wait() -> asyncio.Task[None]:
+        may_end = asyncio.Event()
+        may_end.set()
+        waiting = asyncio.create_task(wake(may_end))
+        await asyncio.sleep(0)
+        return waiting
+
+    async def begin() -> Coroutine[Any, Any, None]:
+        dropped = wake(asyncio.Event())
+        dropped.send(None)
+        return dropped
+
+    with closing(asyncio.new_event_loop()) as loop, closing(asyncio.new_event_loop()) as other:
+        dropped = loop.run_until_complete(begin())
+        waiting = other.run_until_complete(let_next_one_wait())
+        dropped.close()
+        other.run_until_complete(asyncio.wait_for(waiting, WAIT_SECONDS))
 
 
 async def test_a_wake_that_is_cancelled_while_it_waits_holds_up_no_other() -> None:
