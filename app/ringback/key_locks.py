@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import deque
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 
@@ -65,10 +66,14 @@ class KeyLock:
 
 
 def _wake(waiter: asyncio.Future[None]) -> bool:
-    """Whether the waiter wakes, or gives up. False if its event loop is closed."""
-    if waiter.get_loop() is asyncio.get_running_loop():
-        _set_result(waiter)
-        return True
+    """Whether the waiter wakes, or gives up. False if its event loop is closed.
+
+    No loop runs if the holder was dropped with its loop, and the lock is released as its coroutine is deleted.
+    """
+    with suppress(RuntimeError):
+        if waiter.get_loop() is asyncio.get_running_loop():
+            _set_result(waiter)
+            return True
     try:
         waiter.get_loop().call_soon_threadsafe(_set_result, waiter)
     except RuntimeError:

@@ -92,8 +92,12 @@ def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes])
         ring = _parse_key_ring(_read_or_create_key_file(path, random_bytes), source=str(path))
         entry = sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES))
         draft = _write_draft(path, f"{entry},{sealing.format_key_ring(ring)}", random_bytes)
-        _keep_owner(draft, path)
-        draft.replace(path)
+        try:
+            _keep_owner(draft, path)
+            draft.replace(path)
+        except OSError:
+            draft.unlink()
+            raise
         _sync_folder(path.parent)
     return entry.partition(":")[0]
 

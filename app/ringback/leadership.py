@@ -93,7 +93,8 @@ class Leadership:
             await tx.leaders.release(self._duty, owner=self._owner)
             tx.notify(self._topic)
 
-        if self._trusted_until > 0:
+        may_hold_lease, self._trusted_until = self._trusted_until > 0, 0.0
+        if may_hold_lease:
             try:
                 await self._store.write(release)
             except StoreUnavailable:

@@ -186,6 +186,22 @@ def test_a_key_file_that_cannot_be_written_is_named_with_what_to_do(
     assert {file.name for file in tmp_path.iterdir()} <= {"ringback.db.key"}
 
 
+def test_a_rotation_that_cannot_replace_the_file_leaves_no_copy_of_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr("ringback.keyring._keep_owner", refuse)
+
+    with pytest.raises(StoreUnavailable):
+        rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_concurrent_rotations_lose_no_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(PROCESSES) as pool:
         making = [pool.submit(rotate_key_file, settings_of(tmp_path), random_bytes=os.urandom) for _ in range(8)]

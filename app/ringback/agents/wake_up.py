@@ -40,6 +40,10 @@ class NotParkedYet(NotReady):
     def __init__(self, reason: str) -> None:
         super().__init__(reason=reason)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a handler that works in a pool of processes."""
+        return type(self), (str(self),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:

@@ -15,6 +15,8 @@ STALE_MAX: Final = timedelta(days=1)
 """How long they are used while fetching fails."""
 FETCH_SPACING: Final = timedelta(seconds=10)
 """The shortest time between two fetches: forged requests must not cause one each."""
+FETCH_SECONDS_MAX: Final = 8.0
+"""Ringback waits ten seconds for the response to a callback. A fetch that hung for ever would let no other one begin."""
 KEYS_RETRY_SECONDS: Final = 30.0
 """When the sender should try again after the keys could not be fetched."""
 
@@ -26,7 +28,7 @@ class PublishedKeys:
 
     `fetch` returns the key set, for instance the content of `/.well-known/mcp-webhook-jwks.json`. While a service rotates its
     keys it signs with both, so keys that are some minutes old verify. Without keys the sender gets 503 and retries. While one
-    request fetches, others use the keys that are there.
+    request fetches, others use the keys that are there. A fetch that takes more than eight seconds has failed.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class PublishedKeys:
             return
         self._tried_at = self._clock()
         try:
-            self._keys = public_keys_from_jwks(await self._fetch())
+            async with asyncio.timeout(FETCH_SECONDS_MAX):
+                document = await self._fetch()
+            self._keys = public_keys_from_jwks(document)
         except Exception as error:  # noqa: BLE001 - the boundary to the owner's function
             log.warning("The sender's public keys could not be fetched: %r", error)
         else:

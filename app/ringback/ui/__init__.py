@@ -16,6 +16,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewer         who looks at a page, and what it may do there
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     viewer_checks  checks again that the viewers of open streams may see their pages
+    live_frames    the HTML of live lists, made once for all viewers that see the same rows
     page_handlers  what all handlers share: the services, and the caller of a list or of one object
     redirects      sends a browser to another page, or reloads an open one
     rendering      templates, their filters and the sections that a viewer may open; page_headers: the headers of every page

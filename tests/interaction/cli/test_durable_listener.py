@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 from ringback.cli.durable_listener.commands import CommandHandler
 from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
 from ringback.cli.durable_listener.handlers import CallbackHandler, Failed, Handled, HandlerOutcome, ReceivedCallback
-from ringback.cli.durable_listener.inbox import open_inbox
+from ringback.cli.durable_listener.inbox import Inbox, open_inbox
 from ringback.cli.durable_listener.listener import DurableListener, choose_secret, open_listener_state
 from ringback.cli.durable_listener.state_file import EventSelection, StateFileUnusable
 from ringback.client import ClientError, RingbackClient, Unauthenticated
@@ -384,3 +384,31 @@ async def test_a_listener_that_has_listened_before_waits_for_a_service_that_is_d
         await wait_until_true(lambda: any("tries again" in report for report in reports))
 
     assert handler.correlations() == ["c1", "c1"]
+
+
+async def test_a_state_file_that_fails_while_the_listener_stops_ends_it_with_an_error(
+    service: Service, client: RingbackClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The callback is handled again at the next start, and the listener ended as if it was not."""
+    reports: list[str] = []
+
+    class SlowHandler(RecordingHandler):
+        async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
+            outcome = await super().handle_callback(received)
+            await wait_until_true(lambda: any("Waiting for 1 handlers" in report for report in reports))
+            return outcome
+
+    async def fail(*_: object) -> None:
+        raise StateFileUnusable("The disk is full.")
+
+    async def listen_until_a_callback_is_handled() -> None:
+        nonlocal reports
+        handler = SlowHandler()
+        async with listening(client, service, tmp_path / "listener.db", handler) as reports:
+            await end_call(client, "slow")
+            await handler.wait_for(1)
+
+    monkeypatch.setattr(Inbox, "mark_handled", fail)
+
+    with pytest.raises(StateFileUnusable, match="full"):
+        await listen_until_a_callback_is_handled()

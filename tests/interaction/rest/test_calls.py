@@ -1,6 +1,8 @@
 """Calls over REST: start, read, list, cancel; results."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ from ringback.domain.call_outcome import (
     completion_from_upstream_error,
     failed_completion,
 )
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstreams import ToolConfig
 from ringback.services.calls.call_starts import StartCallRequest
@@ -193,6 +196,32 @@ async def test_an_expired_call_gets_410_gone(service: ServiceUnderTest, alice: h
     for path in (f"/v1/calls/{call_id}", f"/v1/calls/{call_id}/result"):
         answer = await alice.get(path)
         assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
+
+
+@pytest.mark.parametrize("surface", ["result", "resume"])
+async def test_a_call_that_expires_between_the_reads_of_a_large_result_gets_410(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, surface: str
+) -> None:
+    """A 409 said that the completed call has no result, and a resume showed it without one."""
+    monkeypatch.setattr("ringback.services.calls.call_reads.LARGE_RESPONSE_BYTES", len(RESULT))
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+    await service.finish_call(started["call_id"])
+    scan = service.store.scan
+
+    async def expire_before_the_read(principal: Any, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        monkeypatch.setattr(service.store, "scan", scan)
+        service.clock.advance(RETENTION_SECONDS + 1)
+        await service.run_janitor()
+        return await scan(principal, work)
+
+    monkeypatch.setattr(service.store, "scan", expire_before_the_read)
+    answer = (
+        await alice.get(f"/v1/calls/{started['call_id']}/result")
+        if surface == "result"
+        else await alice.post("/v1/resume", json={"resume_token": started["resume_token"]})
+    )
+
+    assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
 
 
 @pytest.mark.usefixtures("shared_service")

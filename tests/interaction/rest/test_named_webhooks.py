@@ -1,13 +1,18 @@
 """A webhook that its owner registers again and again is one webhook: by its name, or by an idempotency key."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.services.webhooks.verification import VerificationPolicy
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+from tests.support.stores import name_work
 
 pytestmark = pytest.mark.requirement("R22")
 
@@ -34,6 +39,29 @@ async def test_putting_a_webhook_at_every_start_is_one_webhook(
     assert (first.json()["id"], first.json()["name"]) == (second.json()["id"], "reports-agent")
     assert first.headers["location"] == second.headers["location"] == f"/v1/webhooks/{first.json()['id']}"
     assert service.count_rows()["webhooks"] == 1
+
+
+async def test_a_generated_secret_is_shown_although_the_store_is_unavailable_during_the_challenge(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        service.services.registrations._verification,  # pyright: ignore[reportPrivateUsage] - as an operator's setting
+        "_policy",
+        VerificationPolicy(mode="always", first_challenge_wait_seconds=1.0),
+    )
+    read = service.store.read
+
+    async def fail_after_the_registration(work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        if name_work(work).startswith("WebhookVerification.wait_for_challenge"):
+            raise StoreUnavailable("The database cannot be reached.")
+        return await read(work)
+
+    monkeypatch.setattr(service.store, "read", fail_after_the_registration)
+
+    answer = await put(alice)
+
+    assert (answer.status_code, answer.json()["state"]) == (201, "pending_verification")
+    assert answer.json()["secret"].startswith("whsec_")
 
 
 @pytest.mark.usefixtures("shared_service")

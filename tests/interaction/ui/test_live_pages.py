@@ -195,6 +195,22 @@ async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     assert stranger.status_code == 303
 
 
+async def test_a_viewer_of_a_list_that_others_follow_already_gets_its_rows_without_a_change(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What changed while a browser connected again would be missing on its page until the next change."""
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_SPREAD", 1)
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+
+    async with aclosing(follow(service, ALICE)) as pages:
+        await next_page(pages, id=call_id)
+        live = await browser.http.get("/ui/calls/live")
+
+    assert call_id in live.text
+
+
 async def test_lists_and_the_pages_of_sessions_and_home_are_live_and_above_the_limit_they_are_read_again_later(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,26 @@
 
 import asyncio
 import json
+import pickle
 import threading
+from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
+from ringback.agents import (
+    CallState,
+    CallStateKind,
+    KeyLocks,
+    NotParkedYet,
+    WakeUp,
+    ask_person,
+    parse_wake_up,
+    refuse_if_early,
+)
 from ringback.agents.wake_up import PARKING_MINUTES_MAX, find_tool_call, refuse_while_running
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
@@ -165,6 +177,33 @@ async def test_wakes_in_the_threads_of_a_web_server_follow_each_other() -> None:
     assert order == ["first", "second"]
 
 
+def test_a_wake_that_is_dropped_with_its_event_loop_holds_up_no_other() -> None:
+    """A server that gives up a request may drop the coroutine of its handler: the lock is released where no loop runs."""
+    locks = KeyLocks()
+
+    async def wake(ends: asyncio.Event) -> None:
+        async with locks.hold("session-7"):
+            await ends.wait()
+
+    async def let_next_one_wait() -> asyncio.Task[None]:
+        may_end = asyncio.Event()
+        may_end.set()
+        waiting = asyncio.create_task(wake(may_end))
+        await asyncio.sleep(0)
+        return waiting
+
+    async def begin() -> Coroutine[Any, Any, None]:
+        dropped = wake(asyncio.Event())
+        dropped.send(None)
+        return dropped
+
+    with closing(asyncio.new_event_loop()) as loop, closing(asyncio.new_event_loop()) as other:
+        dropped = loop.run_until_complete(begin())
+        waiting = other.run_until_complete(let_next_one_wait())
+        dropped.close()
+        other.run_until_complete(asyncio.wait_for(waiting, WAIT_SECONDS))
+
+
 async def test_a_wake_that_is_cancelled_while_it_waits_holds_up_no_other() -> None:
     locks = KeyLocks()
     order: list[str] = []
@@ -183,3 +222,11 @@ async def test_a_wake_that_is_cancelled_while_it_waits_holds_up_no_other() -> No
         await last
 
     assert order == ["last"]
+
+
+def test_a_callback_that_came_too_early_is_refused_by_a_handler_in_another_process() -> None:
+    error = NotParkedYet("The session does not have the call yet.")
+
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+
+    assert (type(copy), str(copy), vars(copy)) == (NotParkedYet, str(error), vars(error))

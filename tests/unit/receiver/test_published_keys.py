@@ -86,6 +86,22 @@ async def test_a_fetch_that_hangs_holds_up_no_callback_that_old_keys_verify() ->
         assert await fetching == [NEW.public_key]
 
 
+async def test_a_fetch_that_hangs_for_ever_fails_and_the_next_one_finds_the_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringback.receiver.published_keys.FETCH_SECONDS_MAX", 0.01)
+    service = Service(OLD)
+    service.is_answering.clear()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(NotReady):
+            await service.keys()
+    service.is_answering.set()
+    service.now += timedelta(seconds=10)
+
+    assert await service.keys() == [OLD.public_key]
+
+
 async def test_a_clock_that_was_ahead_does_not_keep_old_keys_for_ever() -> None:
     service = Service(OLD)
     service.now += timedelta(days=365)

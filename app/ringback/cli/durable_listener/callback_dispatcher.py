@@ -83,13 +83,15 @@ class CallbackDispatcher:
         return sum(self._tasks.values())
 
     async def drain(self) -> None:
-        """Start no attempt, and wait for the attempts in progress."""
+        """Start no attempt, and wait for the attempts in progress. Raises the error of the state file or of the output."""
         self._is_stopping = True
         for task, is_attempting in list(self._tasks.items()):
             if not is_attempting:
                 task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        ended, _ = await asyncio.wait(self._tasks) if self._tasks else ((), ())
+        for task in ended:
+            if not task.cancelled():
+                task.result()
 
     async def cancel(self) -> None:
         """Cancel the attempts in progress. Their callbacks stay in the inbox."""

@@ -138,6 +138,8 @@ class DurableListener:
         aborting = asyncio.create_task(abort.wait())
         try:
             await asyncio.wait({draining, aborting}, return_when=asyncio.FIRST_COMPLETED)
+            if draining.done():
+                draining.result()
         finally:
             draining.cancel()
             aborting.cancel()

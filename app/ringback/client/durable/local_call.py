@@ -263,6 +263,10 @@ class LocalCall:
             await self._save_with_retries(lambda _: end, failures_max=LASTING_ATTEMPTS_MAX)
         except UnknownHandle:
             raise
+        except asyncio.CancelledError:  # the caller is closed meanwhile, and `save_rest` writes the end
+            if isinstance(self.record.position, PlainPosition) and completion.outcome != "cancelled":
+                self._unsaved_end = end
+            raise
         except Exception:
             if not isinstance(self.record.position, PlainPosition):  # else the response came to this process alone
                 raise

@@ -287,6 +287,8 @@ class Calls:
         call, result = await self._store.read(read)
         if is_large(call):
             result = await self._results.read_large_result(call, memory)
+            if result is None:  # the call was deleted since it was read, and this says so
+                call, result = await self._store.read(read)
         if result is None:
             raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))
         link_current_span(call.id, call.traceparent)

@@ -75,8 +75,12 @@ class CallResumption:
         """
         caller.require_scope(Scope.READ)
         claims = await self._read_claims(caller, token)
+
+        async def read() -> ResumedCall:
+            return await self._store.read(lambda tx: self._read_resumed_call(tx, caller.principal, claims))
+
         resumed = await poll_until(
-            lambda: self._store.read(lambda tx: self._read_resumed_call(tx, caller.principal, claims)),
+            read,
             lambda resumed: resumed.call.is_final,
             signals=self._store.signals,
             topics=[call_changed_topic(CallId(claims.call_id))],
@@ -88,7 +92,10 @@ class CallResumption:
         if not is_large(resumed.call):
             return resumed
         reserve(resumed.call)
-        return replace(resumed, result=await self._results.read_large_result(resumed.call))
+        result = await self._results.read_large_result(resumed.call)
+        if result is None:  # the call was deleted since it was read, and this says so
+            return await read()
+        return replace(resumed, result=result)
 
     async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:
         """Issue a token of the call, placed at the end of the log. With `revoke_previous`, all other tokens become invalid.

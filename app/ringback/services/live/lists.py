@@ -81,7 +81,7 @@ class LiveLists:
     async def follow_list(
         self, caller: Caller, listing: LiveListing[Shown], *, seconds: float, portal_link_id: PortalLinkId | None = None
     ) -> AsyncGenerator[LiveContent[Shown] | None]:
-        """Yield what the list shows, as soon as it is read and after each change, and None at once and as a heartbeat.
+        """Yield None at once, then what the list shows, as soon as it is read and after each change, and None as a heartbeat.
 
         A slow viewer gets the latest content, and not what was between. Ends after `seconds` or at the shutdown of the service.
         Viewers of a portal link use up nothing of their principal's own limits.
@@ -114,8 +114,11 @@ class LiveLists:
     async def _read_contents(
         self, followed: "_LiveList", waiter: LocalWaiter, seconds: float
     ) -> AsyncGenerator[LiveContent[Any] | None]:
+        if self._lifecycle.shutdown_flag.is_set():
+            return
         ends_at = self._clock.monotonic() + seconds
-        heartbeat_at = self._clock.monotonic()
+        yield None
+        heartbeat_at = self._clock.monotonic() + HEARTBEAT_SECONDS
         seen: LiveContent[Any] | None = None
         while not self._lifecycle.shutdown_flag.is_set() and (now := self._clock.monotonic()) < ends_at:
             is_new = followed.content is not seen

@@ -18,6 +18,7 @@ from typing import Final
 
 from ringback.domain.circuit_breaker import CircuitState, half_opened
 from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
@@ -68,7 +69,10 @@ class AttemptScheduler:
         return await self.describe(tx, webhook)
 
     async def schedule_rest(self, principal: Principal, webhook_id: WebhookId) -> None:
-        """Make the deliveries due that `schedule_now` left, a batch in each transaction, `DUE_NOW_MAX` at most."""
+        """Make the deliveries due that `schedule_now` left, a batch in each transaction, `DUE_NOW_MAX` at most.
+
+        The caller has stored its change, and the response reports it. So if the store is unavailable, the rest keeps its times.
+        """
 
         async def make_due(tx: Transaction) -> int:
             webhook = await tx.webhooks.get(webhook_id)
@@ -81,7 +85,10 @@ class AttemptScheduler:
         pace = BatchPace(self._clock)
         for _ in range(DUE_NOW_MAX // RELEASE_BATCH_SIZE):
             async with pace.next_batch():
-                made_due = await self._store.write_for(principal, make_due)
+                try:
+                    made_due = await self._store.write_for(principal, make_due)
+                except StoreUnavailable:
+                    return
             if made_due < RELEASE_BATCH_SIZE:
                 return
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import QuotaExceeded
+from ringback.domain.errors import QuotaExceeded, StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.verification import (
@@ -137,11 +137,18 @@ class WebhookVerification:
         )
 
     async def wait_until_challenged(self, webhook: Webhook) -> Webhook:
-        """Wait for the first challenge if the webhook needs one. Raises `NotFound` if it was removed in the meantime."""
+        """Wait for the first challenge if the webhook needs one. Raises `NotFound` if it was removed in the meantime.
+
+        The webhook is stored, and only the response to its registration has its generated secret. So if the store becomes
+        unavailable, return the webhook as it was before the wait.
+        """
         if webhook.state is not WebhookState.PENDING_VERIFICATION:
             return webhook
-        await self.wait_for_challenge(webhook.id)
-        return await self._store.read(lambda tx: get_own_webhook(tx, webhook.principal, webhook.id))
+        try:
+            await self.wait_for_challenge(webhook.id)
+            return await self._store.read(lambda tx: get_own_webhook(tx, webhook.principal, webhook.id))
+        except StoreUnavailable:
+            return webhook
 
     async def _with_verified_state(self, tx: Transaction, previous: Webhook, updated: Webhook) -> Webhook:
         has_new_url = updated.url != previous.url

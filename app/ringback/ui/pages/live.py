@@ -1,8 +1,9 @@
 """Live lists as server-sent events: each has the rows of the first page as HTML, which a script puts into the page.
 
-The HTML is made once for all viewers that see the same rows. A stream ends within a minute or so, and the browser connects
-again. Before each frame the viewer is checked again (`ringback.ui.viewer_checks`): once its sign-in, its portal link or its key
-has ended, the stream ends. A page above its owner's limit gets the rows of the moment, and asks again later.
+The HTML is made once for all viewers that see the same rows at the same time. A stream ends within a minute or so, and the
+browser connects again. Before each frame the viewer is checked again (`ringback.ui.viewer_checks`): once its sign-in, its
+portal link or its key has ended, the stream ends. A page above its owner's limit gets the rows of the moment, and asks again
+later.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -10,7 +11,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -40,6 +40,7 @@ from ringback.services.live.lists import LiveContent, LiveLists
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
+from ringback.ui.live_frames import LiveFrames
 from ringback.ui.page_handlers import PageHandlers
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.calls import link_older_calls
@@ -83,7 +84,7 @@ class LivePages(PageHandlers):
         super().__init__(context, renderer)
         self._checks = ViewerChecks(pages.viewers, context.clock)
         self._numbers = count()
-        self._frames: WeakKeyDictionary[LiveContent[Any], dict[tuple[object, ...], bytes]] = WeakKeyDictionary()
+        self._frames = LiveFrames(context.clock)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
@@ -228,11 +229,8 @@ class LivePages(PageHandlers):
             yield b": still here\n\n" if content is None else self._get_frame(view, path, content)
 
     def _get_frame(self, view: _View[Shown], path: str, content: LiveContent[Shown]) -> bytes:
-        frames = self._frames.setdefault(content, {})
         key = (path, *view.variant)
-        if key not in frames:
-            frames[key] = self._render(view, path, content.shown)
-        return frames[key]
+        return self._frames.get_frame(content, key, lambda: self._render(view, path, content.shown))
 
     def _render(self, view: _View[Shown], path: str, shown: Shown) -> bytes:
         """`path` is what the links begin with: viewers of a portal link have their own."""

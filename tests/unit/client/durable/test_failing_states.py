@@ -185,6 +185,17 @@ async def test_a_result_for_which_no_join_waited_is_kept_and_written_when_its_ca
             assert await other.join_call_tool(handle) == RESULT
 
 
+async def test_a_result_that_is_being_written_again_when_its_caller_is_closed_is_written_then() -> None:
+    state = HangingState(1)
+    async with asyncio.timeout(WAIT_SECONDS):
+        async with create_plain_caller(lambda call: call.complete(DONE), state) as caller:
+            handle = await caller.request_call_tool("work")
+            await state.hangs.wait()
+            state.is_full = False
+        async with create_plain_caller(lambda call: call.complete(LOST), state) as other:
+            assert await other.join_call_tool(handle) == RESULT
+
+
 async def test_a_call_that_is_forgotten_while_the_disk_has_no_room_for_its_result_is_unknown() -> None:
     state = FullState()
     async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(lambda call: call.complete(DONE), state) as caller:
