@@ -61,11 +61,12 @@ class InboxWriter:
         finally:
             thread, opening = self._thread, self._opening
             self._thread = self._opening = self._file = self._task = None
-            closing = thread.submit(
-                _close_file, opening
-            )  # a cancelled end waits no longer, and the thread closes the file
-            thread.shutdown(wait=False)
-            await asyncio.shield(asyncio.wrap_future(closing))
+            if thread is not None:  # None: another end was quicker
+                closing = thread.submit(
+                    _close_file, opening
+                )  # a cancelled end waits no longer; the thread closes the file
+                thread.shutdown(wait=False)
+                await asyncio.shield(asyncio.wrap_future(closing))
 
     async def write(self, work: Callable[[InboxFile], T]) -> T:
         """The result of the work, once it is on disk. Work that raises has no effect.

@@ -162,6 +162,16 @@ async def test_a_start_that_is_cancelled_while_the_file_is_being_opened_closes_i
     await asyncio.wait_for(closed.wait(), WAIT_SECONDS)
 
 
+async def test_an_inbox_may_be_ended_twice_at_once(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    await asyncio.gather(inbox.close(), inbox.close())
+
+    with pytest.raises(InboxClosed):
+        await inbox.save_cursor("place-1")
+
+
 def note_closed_files(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """The event is set when a file of an inbox is closed by its inbox, and not only by a collection."""
     closed, loop, close = asyncio.Event(), asyncio.get_running_loop(), InboxFile.close
