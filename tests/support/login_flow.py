@@ -26,6 +26,9 @@ class ScriptedLoginFlow:
     """Implements `domain.upstream_logins.LoginFlow`."""
 
     begin_failure: LoginFailed | None = None
+    begin_began: asyncio.Event = field(default_factory=asyncio.Event)
+    begin_gate: asyncio.Event | None = None
+    """Logins wait until it is set."""
     exchange_failure: LoginFailed | None = None
     requires_issuer: bool = False
     client_id: str = "ringback"
@@ -43,6 +46,9 @@ class ScriptedLoginFlow:
 
     async def begin_authorization(self, upstream: str, *, redirect_uri: str, scope: str | None) -> StartedAuthorization:
         self.requests.append((upstream, redirect_uri, scope))
+        self.begin_began.set()
+        if self.begin_gate is not None:
+            await self.begin_gate.wait()
         if self.begin_failure is not None:
             raise self.begin_failure
         state = f"canary-state-{len(self.requests)}"

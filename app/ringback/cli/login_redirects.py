@@ -9,14 +9,15 @@ provider's own page, which has the same state, can end the wait.
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from ringback.cli.http_connections import InvalidHttpRequest, encode_response, read_request
+from ringback.cli.http_connections import InvalidHttpRequest, accept_connections, encode_response, read_request
 from ringback.protocol.upstream_logins import LOOPBACK_CALLBACK_PATH
 
 REQUEST_SECONDS: Final = 10.0
@@ -69,23 +70,17 @@ async def listen_on_loopback(waiter: RedirectWaiter, upstream: str) -> AsyncGene
     path = f"{LOOPBACK_CALLBACK_PATH}/{quote(upstream, safe='')}"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(ValueError):  # a target that is no URL
             async with asyncio.timeout(REQUEST_SECONDS):
                 target = await _read_target(reader, path)
                 is_ours = target is not None and waiter.offer_url(redirect_uri.removesuffix(path) + target)
                 writer.write(_make_response(is_expected=is_ours))
                 await writer.drain()
-        except (TimeoutError, OSError, ValueError):
-            pass  # the browser, or another program, went away
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    redirect_uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
-    try:
-        yield redirect_uri
-    finally:
-        server.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        redirect_uri = f"http://127.0.0.1:{listener.getsockname()[1]}{path}"
+        async with accept_connections(serve, listener, cancels_open=True):
+            yield redirect_uri
 
 
 async def _read_target(reader: asyncio.StreamReader, path: str) -> str | None:

@@ -142,7 +142,8 @@ class WebhookSpec:
     include_result: bool = False
     when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
-    """One delivery at a time for each client_session_id, or for each call without one, in the order of the log."""
+    """One delivery at a time for each client_session_id, or for each call without one, in the order of the log. Events without
+    both have no order."""
     rate_per_second: float | None = None
     """The largest number of attempts per second; None sets no limit."""
     description: str | None = None

@@ -140,5 +140,5 @@ def _import_key(entry: Any) -> Key | None:
             return None
     try:
         return JWKRegistry.import_key(cast("dict[str, Any]", entry))
-    except (JoseError, ValueError, TypeError):
+    except (JoseError, ValueError, TypeError, KeyError):  # joserfc raises KeyError for a curve that it does not know
         return None

@@ -26,9 +26,10 @@ class IssuerDocumentError(Exception):
 def is_trusted_url(url: str) -> bool:
     """Whether the network cannot alter what is fetched from the URL: it is https, or on this machine."""
     try:
+        url.encode()
         split_url = urlsplit(url)
-        host = split_url.hostname
-    except ValueError:
+        host, _ = split_url.hostname, split_url.port
+    except ValueError:  # a lone surrogate, an invalid address, a port that is none
         return False
     return bool(host) and (split_url.scheme == "https" or (split_url.scheme == "http" and is_loopback(host or "")))
 

@@ -94,7 +94,8 @@ class NamedWebhookBody(CallCallbackBody):
     ordered: StrictBool = Field(
         default=False,
         description="One callback at a time for each client_session_id, or for each call without one, in the order of the "
-        "log. A callback that fails delays the ones behind it for at most one hour.",
+        "log. A callback that fails delays the ones behind it for at most one hour. Events without both have no order: those "
+        "of upstreams and webhooks, and those that you publish without a client_session_id.",
     )
     rate_per_second: RatePerSecond | None = Field(
         default=None, description="The largest number of attempts per second."

@@ -1,9 +1,13 @@
 """The shutdown of the service: new work checks it first, and everything that waits ends with it."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from ringback.domain.errors import ShuttingDown
-from ringback.waits import ObservableFlag
+from ringback.waits import ObservableFlag, wait_first
+
+T = TypeVar("T")
 
 
 class Lifecycle:
@@ -19,3 +23,11 @@ class Lifecycle:
     def require_running(self) -> None:
         if self.shutdown_event.is_set():
             raise ShuttingDown("The service is shutting down. Nothing was started; try again in a few seconds.")
+
+    async def run_until_shutdown(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that may be cancelled. Raises `ShuttingDown` if the shutdown begins before its end."""
+        working = asyncio.create_task(work)
+        await wait_first(working, self.shutdown_event.wait())
+        if working.cancelled():
+            self.require_running()
+        return working.result()

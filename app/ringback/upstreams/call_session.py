@@ -11,11 +11,11 @@ from mcp_types import LOG_LEVEL_META_KEY
 from ringback.domain.call import ServerFingerprint
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokenReplaced
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokenReplaced, TokensUnreadable
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition
 from ringback.upstreams.dispatch_records import get_dispatch_record, recording_slow_wait
 from ringback.upstreams.elicitation_router import CallOwner, own_requests
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamTokensUnreadable, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.session import UpstreamSession, concerns_session
 from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort
@@ -146,6 +146,9 @@ class CallSession:
                 raise
             try:
                 self._session = await self._wait_for_next_session(method)
+            except UpstreamLoginRequired as problem:  # the login has ended, or another one replaces it
+                kind = TokensUnreadable if isinstance(problem, UpstreamTokensUnreadable) else LoginRequired
+                raise kind(str(problem), scope=problem.scope, tokens_version=problem.tokens_version) from None
             except UpstreamUnreachable:
                 raise failure from None
         try:

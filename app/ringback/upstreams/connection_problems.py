@@ -76,7 +76,8 @@ _PROBLEM_ADVICE: Final = {
         "It leads back to this Ringback, directly or through others, so its tools would be listed in a circle. Remove it."
     ),
     ConnectionProblem.NO_TOKEN: (
-        "Its authorization server returns no token. Check 'ringback.oauth.token_url', and that it can be reached."
+        "Its authorization server returns no token. Check that it can be reached from here, and 'ringback.oauth.token_url' if "
+        "the entry has one."
     ),
     ConnectionProblem.UNRESPONSIVE: (
         "It has sent nothing for a while, and calls of it still have time. See them: ringback calls list --upstream "

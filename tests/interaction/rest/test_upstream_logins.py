@@ -14,6 +14,7 @@ from ringback.domain.errors import UnknownLogin
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_logins import SHARED_OWNER, LoginFailed, LoginFailure
 from ringback.services.logins.upstream_logins import LOGIN_SECONDS, OPEN_LOGINS_MAX, START_RATE
+from tests.support.limits import WAIT_SECONDS
 from tests.support.login_flow import ACCESS_TOKEN, CODE
 from tests.support.rest_logins import (
     LOOPBACK,
@@ -152,6 +153,20 @@ async def test_a_login_expires(service: ServiceUnderTest, alice: httpx.AsyncClie
     service.clock.advance(LOGIN_SECONDS)
 
     assert (await complete_login(alice, url)).status_code == 404
+
+
+async def test_a_login_whose_authorization_server_is_silent_does_not_delay_a_shutdown(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    service.login_flow.begin_gate = asyncio.Event()
+    starting = asyncio.create_task(alice.post("/v1/upstreams/mine/login", json={"redirect_uri": LOOPBACK}))
+    await service.login_flow.begin_began.wait()
+    service.services.lifecycle.begin_shutdown()
+    async with asyncio.timeout(WAIT_SECONDS):
+        answer = await starting
+
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/shutting-down")
+    assert service.count_rows()["upstream_logins"] == 0
 
 
 async def test_a_login_of_a_revoked_key_is_not_completed(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

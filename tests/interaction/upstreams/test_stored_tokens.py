@@ -63,6 +63,10 @@ class Stage:
     async def sign_in(self, access_token: str = "good", **changes: Any) -> None:  # noqa: S107 - a test token
         """Save tokens as a login does."""
         self.issuer.good.add(access_token)
+        await self.save_tokens(access_token=access_token, **changes)
+
+    async def save_tokens(self, **changes: Any) -> None:
+        """Save tokens as another node does, and notify this one."""
         now = self.clock.now()
         tokens = make_tokens(
             **{
@@ -70,7 +74,6 @@ class Stage:
                 "resource": self.url,
                 "token_endpoint": self.token_endpoint,
                 "client": CLIENT,
-                "access_token": access_token,
                 "refresh_token": "refresh-1",
                 "obtained_at": now - seconds(3600),
                 "expires_at": now + seconds(3600),
@@ -207,6 +210,28 @@ async def test_a_call_whose_refresh_is_refused_requires_a_login_and_has_not_run(
         stage.issuer.spoiled = None
         await stage.sign_in(access_token="after-login")
         assert (await run_upstream_call(stage.upstreams, "echo")).outcome is CallOutcome.RESULT
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    "stored", [{"access_token": None, "refresh_token": None}, {"access_token": "new", "login_id": "login_2"}]
+)
+async def test_a_call_that_waits_for_a_new_token_requires_a_login_once_its_login_has_ended(
+    tmp_path: Path, era: str, stored: dict[str, Any]
+) -> None:
+    """A refresh token that was refused, or another login. The runner queues the call again if there are tokens by then."""
+    async with open_stage(tmp_path, wrap=ERAS[era]) as stage:
+        await stage.sign_in()
+        await run_upstream_call(stage.upstreams, "echo")
+        stage.issuer.revoke_tokens()
+        stage.issuer.spoiled = 503, b""
+        call = asyncio.create_task(run_upstream_call(stage.upstreams, "echo"))
+        await wait_for_state(stage.upstreams, "failing")
+        await stage.save_tokens(**stored)
+
+        with expect_login():
+            await call
+        assert len(stage.tools.calls) == 1
 
 
 async def test_a_refused_stream_for_messages_ends_no_session(tmp_path: Path) -> None:

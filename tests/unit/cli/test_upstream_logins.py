@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import webbrowser
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -153,6 +154,25 @@ async def test_a_program_that_connects_and_sends_nothing_does_not_delay_the_logi
     script_browser(monkeypatch, visit)
 
     assert (await sign_in(client, "mine", scope=None, opens_browser=True)).upstream == "mine"
+
+
+async def test_a_connection_that_the_browser_leaves_unused_ends_with_the_login(
+    client: RingbackClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Browsers connect ahead. Python 3.11 prints a traceback for a connection that the end of the command cancels."""
+    unused: list[socket.socket] = []
+
+    def visit(url: str) -> None:
+        unused.append(socket.create_connection(("127.0.0.1", urlsplit(redirect_of(url)).port or 0)))
+        httpx.get(redirect_of(url))
+
+    script_browser(monkeypatch, visit)
+    before = asyncio.all_tasks()
+
+    await sign_in(client, "mine", scope=None, opens_browser=True)
+
+    assert asyncio.all_tasks() <= before
+    unused[0].close()
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ class UpstreamLogins:
         self._acquire_start(caller.principal)
         required_scope = await self._read_required_scope(caller.principal, upstream, owner)
         try:
-            started = await self._flow.begin_authorization(
-                upstream, redirect_uri=redirect_uri, scope=scope or required_scope
+            started = await self._lifecycle.run_until_shutdown(
+                self._flow.begin_authorization(upstream, redirect_uri=redirect_uri, scope=scope or required_scope)
             )
         except LoginFailed as failure:
             _audit("audit.login_failed", caller, upstream, credentials, reason=str(failure.failure))
