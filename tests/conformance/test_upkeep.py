@@ -20,8 +20,13 @@ EARLIER = START - timedelta(hours=1)
 ANY_TIME = from_epoch_milliseconds(0)
 
 
-async def find_first(store: Store, *, due_after: datetime = START + timedelta(days=1)) -> dict[Upkeep, datetime]:
-    return dict(await store.read(lambda tx: tx.upkeep.find_first(due_after=due_after)))
+TOMORROW = START + timedelta(days=1)
+
+
+async def find_first(
+    store: Store, *, due_after: datetime = TOMORROW, leased_after: datetime = TOMORROW
+) -> dict[Upkeep, datetime]:
+    return dict(await store.read(lambda tx: tx.upkeep.find_first(due_after=due_after, leased_after=leased_after)))
 
 
 async def test_an_empty_store_needs_nothing(store: Store) -> None:
@@ -95,3 +100,18 @@ async def test_deliveries_due_after_every_schedule_are_late(store: Store) -> Non
 
     assert await find_first(store, due_after=START) == {}
     assert await find_first(store, due_after=EARLIER) == {Upkeep.LATE_DELIVERIES: ANY_TIME}
+
+
+async def test_leases_that_end_later_than_any_lease_lasts_are_late(store: Store) -> None:
+    leased = {"lease_token": "lease_1", "lease_until": START}
+
+    async def find_late() -> list[bool]:
+        return [Upkeep.LATE_LEASES in await find_first(store, leased_after=each) for each in (START, EARLIER)]
+
+    await store.write(lambda tx: tx.deliveries.insert([make_delivery(state=DeliveryState.LEASED, **leased)]))
+    assert await find_late() == [False, True]
+    await store.write(lambda tx: tx.delivery_maintenance.release_expired_leases(now=START, limit=10))
+
+    running = make_call(status=CallStatus.WORKING, phase=CallPhase.RUNNING, lease_owner="node-1", **leased)
+    await store.write(lambda tx: tx.calls.insert(running))
+    assert await find_late() == [False, True]

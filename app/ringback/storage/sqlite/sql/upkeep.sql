@@ -16,6 +16,13 @@ SELECT
     (
         SELECT 0 FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at DESC LIMIT 1
     ) AS late_deliveries,
+    coalesce(
+        (SELECT 0 FROM calls WHERE phase = 'running' AND lease_until > :leased_after ORDER BY lease_until DESC LIMIT 1),
+        (
+            SELECT 0 FROM deliveries INDEXED BY deliveries_leased
+            WHERE state = 'leased' AND lease_until > :leased_after ORDER BY lease_until DESC LIMIT 1
+        )
+    ) AS late_leases,
     (
         SELECT give_up_at FROM deliveries INDEXED BY deliveries_held_age WHERE state = 'held' ORDER BY give_up_at LIMIT 1
     ) AS held_deliveries,
