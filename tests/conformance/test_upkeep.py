@@ -24,9 +24,9 @@ TOMORROW = START + timedelta(days=1)
 
 
 async def find_first(
-    store: Store, *, due_after: datetime = TOMORROW, leased_after: datetime = TOMORROW
+    store: Store, *, due_after: datetime = TOMORROW, latest: datetime = TOMORROW
 ) -> dict[Upkeep, datetime]:
-    return dict(await store.read(lambda tx: tx.upkeep.find_first(due_after=due_after, leased_after=leased_after)))
+    return dict(await store.read(lambda tx: tx.upkeep.find_first(due_after=due_after, latest=latest)))
 
 
 async def test_an_empty_store_needs_nothing(store: Store) -> None:
@@ -106,7 +106,7 @@ async def test_leases_that_end_later_than_any_lease_lasts_are_late(store: Store)
     leased = {"lease_token": "lease_1", "lease_until": START}
 
     async def find_late() -> list[bool]:
-        return [Upkeep.LATE_LEASES in await find_first(store, leased_after=each) for each in (START, EARLIER)]
+        return [Upkeep.LATE_LEASES in await find_first(store, latest=each) for each in (START, EARLIER)]
 
     await store.write(lambda tx: tx.deliveries.insert([make_delivery(state=DeliveryState.LEASED, **leased)]))
     assert await find_late() == [False, True]

@@ -48,10 +48,10 @@ class Upkeep(StrEnum):
 
 
 class UpkeepRows(Protocol):
-    async def find_first(self, *, due_after: datetime, leased_after: datetime) -> Mapping[Upkeep, datetime]:
+    async def find_first(self, *, due_after: datetime, latest: datetime) -> Mapping[Upkeep, datetime]:
         """The instant of the first row of each kind: when it ends, is due, or began to age. Kinds without rows are missing.
 
         It is 1970 for kinds that need the janitor at any time. Deliveries due after `due_after` are late ones, and
-        so are leases that end after `leased_after`.
+        so are leases that end after `latest`. A login check after `latest` is due.
         """
         ...

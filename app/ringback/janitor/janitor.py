@@ -182,7 +182,7 @@ class Janitor:
         async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
             self._suspensions.note_time(tx.now())
             first = await tx.upkeep.find_first(
-                due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX), leased_after=latest_of_right_clock(tx.now())
+                due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX), latest=latest_of_right_clock(tx.now())
             )
             return [task for task in tasks if task.may_have_work(first, tx.now())]
 

@@ -97,8 +97,8 @@ class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
 class SqlUpkeep(SqlRows, noun="upkeep"):
     """Implements `domain.upkeep.UpkeepRows`."""
 
-    async def find_first(self, *, due_after: datetime, leased_after: datetime) -> Mapping[Upkeep, datetime]:
-        late = {"due_after": instant_to_column(due_after), "leased_after": instant_to_column(leased_after)}
+    async def find_first(self, *, due_after: datetime, latest: datetime) -> Mapping[Upkeep, datetime]:
+        late = {"due_after": instant_to_column(due_after), "latest": instant_to_column(latest)}
         (row,) = await self._sql.fetch_all("first", **late)
         return {
             kind: from_epoch_milliseconds(instant)

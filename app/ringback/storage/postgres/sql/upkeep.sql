@@ -9,16 +9,19 @@ SELECT
     ) AS call_deadlines,
     (SELECT not_before FROM calls WHERE phase = 'scheduled' ORDER BY not_before LIMIT 1) AS scheduled_calls,
     (SELECT 0 FROM login_resumptions ORDER BY worked_at LIMIT 1) AS login_resumptions,
-    (SELECT due_at FROM login_checks ORDER BY due_at LIMIT 1) AS login_checks,
+    (
+        SELECT CASE WHEN due_at > :latest THEN 0 ELSE due_at END
+        FROM (SELECT due_at FROM login_checks ORDER BY due_at LIMIT 1) AS next_check
+    ) AS login_checks,
     (SELECT lease_until FROM deliveries WHERE state = 'leased' ORDER BY lease_until LIMIT 1) AS delivery_leases,
     (
         SELECT 0 FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at DESC LIMIT 1
     ) AS late_deliveries,
     coalesce(
-        (SELECT 0 FROM calls WHERE phase = 'running' AND lease_until > :leased_after ORDER BY lease_until DESC LIMIT 1),
+        (SELECT 0 FROM calls WHERE phase = 'running' AND lease_until > :latest ORDER BY lease_until DESC LIMIT 1),
         (
             SELECT 0 FROM deliveries
-            WHERE state = 'leased' AND lease_until > :leased_after ORDER BY lease_until DESC LIMIT 1
+            WHERE state = 'leased' AND lease_until > :latest ORDER BY lease_until DESC LIMIT 1
         )
     ) AS late_leases,
     (SELECT give_up_at FROM deliveries WHERE state = 'held' ORDER BY give_up_at LIMIT 1) AS held_deliveries,
