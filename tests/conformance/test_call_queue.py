@@ -53,23 +53,6 @@ async def list_abandoned(store: Store, *, limit: int = 10) -> list[CallId]:
     return [call.id for call in calls]
 
 
-async def test_leases_that_are_too_long_are_shortened_in_bounded_steps_and_stay_their_holders(store: Store) -> None:
-    long = [make_call(**(LEASED | {"lease_until": UNTIL + timedelta(days=40)})) for _ in range(3)]
-    usual, queued = make_call(**LEASED), make_call()
-    await insert_calls(store, *long, usual, queued)
-
-    shortened = [
-        await store.write(lambda tx: tx.call_queue.shorten_leases(ends_after=UNTIL, until=UNTIL, limit=2))
-        for _ in range(3)
-    ]
-
-    assert shortened == [2, 1, 0]
-    for call in long:
-        assert await store.read(lambda tx, call=call: tx.calls.get(call.id)) == replace(call, lease_until=UNTIL)
-    for call in (usual, queued):
-        assert await store.read(lambda tx, call=call: tx.calls.get(call.id)) == call
-
-
 async def test_a_leased_call_carries_its_lease_and_is_leased_once(store: Store) -> None:
     call = make_call()
     await insert_calls(store, call)

@@ -67,20 +67,6 @@ async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: St
     assert await get(store, held) == held
 
 
-async def test_leases_that_are_too_long_are_shortened_and_stay_their_holders(store: Store) -> None:
-    long, usual = make_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(days=40)})), make_delivery(**LEASED)
-    await insert(store, long, usual)
-
-    async def shorten() -> int:
-        return await store.write(
-            lambda tx: tx.delivery_maintenance.shorten_leases(ends_after=UNTIL, until=UNTIL, limit=10)
-        )
-
-    assert (await shorten(), await shorten()) == (1, 0)
-    assert await get(store, long) == replace(long, lease_until=UNTIL)
-    assert await get(store, usual) == usual
-
-
 async def test_leases_that_ran_out_are_released_in_bounded_steps(store: Store) -> None:
     await insert(store, *(make_delivery(**LEASED) for _ in range(3)))
 

@@ -219,10 +219,6 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def shorten_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
-        """Let leases of running calls that end after `ends_after` end at `until`. Their holders stay. Return their number."""
-        ...
-
     async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
         """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls.
 

@@ -268,10 +268,6 @@ class DeliveryMaintenance(Protocol):
         """Make the deliveries pending that this owner has leased (`own`) or has not. The latter is for a store of its own."""
         ...
 
-    async def shorten_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
-        """Let leases that end after `ends_after` end at `until`. Their holders stay. Return their number."""
-        ...
-
     async def release_unused_leases(self, delivery_ids: Sequence[str], *, tokens: Sequence[str]) -> int:
         """Make those of these deliveries pending that are leased under one of these tokens. Nothing was sent under them.
 

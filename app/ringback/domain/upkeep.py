@@ -55,3 +55,11 @@ class UpkeepRows(Protocol):
         so are leases that end after `latest`. A login check after `latest` is due.
         """
         ...
+
+    async def shorten_call_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        """Let leases of running calls that end after `ends_after` end at `until`. Their holders stay. Return their number."""
+        ...
+
+    async def shorten_delivery_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        """As `shorten_call_leases`, for leased deliveries."""
+        ...

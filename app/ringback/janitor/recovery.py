@@ -176,8 +176,8 @@ class RecoveryTasks:
             "until": tx.now() + seconds(SHORTENED_LEASE_SECONDS),
         }
         limit = self._batch.rows
-        calls = await tx.call_queue.shorten_leases(**times, limit=limit)
-        deliveries = await tx.delivery_maintenance.shorten_leases(**times, limit=limit)
+        calls = await tx.upkeep.shorten_call_leases(**times, limit=limit)
+        deliveries = await tx.upkeep.shorten_delivery_leases(**times, limit=limit)
         return limit in (calls, deliveries)
 
 

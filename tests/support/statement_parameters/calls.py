@@ -73,7 +73,6 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "extend_unlocked": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired_of": [{"owner": "me"}],
         "lease_expired": [{}],
-        "shorten_leases": [{"ends_after": FUTURE, "until": FUTURE}],
         "past_deadline": [{"grace_end": NOW, "stateless_handle": "[%"}],
         "leased": [{"owner": "me", "own": False}],
         "lock_task": [{"upstream": "git", "task_id": "task"}],

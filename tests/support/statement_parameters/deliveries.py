@@ -97,7 +97,6 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
     "delivery_maintenance": {
         "release_expired_leases": [{}],
         "release_leases": [{"owner": "me", "own": False}],
-        "shorten_leases": [{"ends_after": FUTURE, "until": FUTURE}],
         "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
         "give_up_held": [{"bytes_max": 2_000}],
         "pull_back": [{"due_after": FUTURE}],
@@ -106,7 +105,11 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "webhooks_to_release": [{}, {"after": "wh_y"}],
         "webhooks_to_probe": [{"paused_until_max": FUTURE}, {"after": "wh_y", "paused_until_max": FUTURE}],
     },
-    "upkeep": {"first": [{"due_after": FUTURE, "latest": FUTURE}]},
+    "upkeep": {
+        "first": [{"due_after": FUTURE, "latest": FUTURE}],
+        "shorten_call_leases": [{"ends_after": FUTURE, "until": FUTURE}],
+        "shorten_delivery_leases": [{"ends_after": FUTURE, "until": FUTURE}],
+    },
     "ended_deliveries": {
         **{
             name: [ENDED, ENDED | {"webhook_id": "wh_rare", "client_session_id": "none"}]

@@ -235,10 +235,6 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
             "lease_expired_of", _CALL, now=instant_to_column(now), limit=limit, owner=owner
         )
 
-    async def shorten_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
-        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
-        return await self._sql.execute("shorten_leases", **times, limit=limit)
-
     async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records(
             "past_deadline",

@@ -171,10 +171,6 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
     async def release_leases(self, *, owner: str, own: bool, limit: int) -> int:
         return await self._sql.execute("release_leases", owner=owner, own=own, limit=limit)
 
-    async def shorten_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
-        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
-        return await self._sql.execute("shorten_leases", **times, limit=limit)
-
     async def release_unused_leases(self, delivery_ids: Sequence[str], *, tokens: Sequence[str]) -> int:
         ids, held = self._sql.array(delivery_ids), self._sql.array(tokens)
         return await self._sql.execute("release_unused_leases", ids=ids, tokens=held)

@@ -105,3 +105,11 @@ class SqlUpkeep(SqlRows, noun="upkeep"):
             for kind, instant in zip(_UPKEEP_COLUMNS, row, strict=True)
             if instant is not None
         }
+
+    async def shorten_call_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
+        return await self._sql.execute("shorten_call_leases", **times, limit=limit)
+
+    async def shorten_delivery_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
+        return await self._sql.execute("shorten_delivery_leases", **times, limit=limit)

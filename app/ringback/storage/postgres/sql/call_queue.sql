@@ -179,13 +179,6 @@ WHERE id = ANY(ARRAY(
 ORDER BY id
 {lock calls skip locked};
 
--- name: shorten_leases
-WITH late AS MATERIALIZED (
-    SELECT id FROM calls WHERE phase = 'running' AND lease_until > :ends_after ORDER BY lease_until LIMIT :limit
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE calls SET lease_until = :until FROM late WHERE calls.id = late.id;
-
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
 SELECT {call in calls} FROM calls

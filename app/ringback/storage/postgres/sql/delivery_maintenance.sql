@@ -16,13 +16,6 @@ WITH leased AS MATERIALIZED (
 UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL
 FROM leased WHERE deliveries.id = leased.id;
 
--- name: shorten_leases
-WITH late AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'leased' AND lease_until > :ends_after ORDER BY lease_until LIMIT :limit
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE deliveries SET lease_until = :until FROM late WHERE deliveries.id = late.id;
-
 -- The empty text keeps PostgreSQL from reading all leased deliveries.
 -- name: release_unused_leases
 WITH unused AS MATERIALIZED (

@@ -55,3 +55,17 @@ SELECT
     (SELECT expires_at FROM portal_links ORDER BY expires_at LIMIT 1) AS portal_links,
     (SELECT at FROM audit_entries ORDER BY at LIMIT 1) AS audit_entries,
     (SELECT hour FROM insight_hours ORDER BY hour LIMIT 1) AS hours;
+
+-- name: shorten_call_leases
+WITH late AS MATERIALIZED (
+    SELECT id FROM calls WHERE phase = 'running' AND lease_until > :ends_after ORDER BY lease_until LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE calls SET lease_until = :until FROM late WHERE calls.id = late.id;
+
+-- name: shorten_delivery_leases
+WITH late AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_until > :ends_after ORDER BY lease_until LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET lease_until = :until FROM late WHERE deliveries.id = late.id;

@@ -117,11 +117,6 @@ WHERE id IN (
 )
 ORDER BY id;
 
--- name: shorten_leases
-UPDATE calls SET lease_until = :until WHERE id IN (
-    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_until > :ends_after LIMIT :limit
-);
-
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
 SELECT {call in calls} FROM calls

@@ -10,12 +10,6 @@ UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL,
     WHERE state = 'leased' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
--- name: shorten_leases
-UPDATE deliveries SET lease_until = :until WHERE id IN (
-    SELECT id FROM deliveries INDEXED BY deliveries_leased
-    WHERE state = 'leased' AND lease_until > :ends_after LIMIT :limit
-);
-
 -- name: release_unused_leases
 UPDATE deliveries SET
     state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL, attempts = max(attempts - 1, 0)

@@ -60,3 +60,14 @@ SELECT
     (SELECT expires_at FROM portal_links ORDER BY expires_at LIMIT 1) AS portal_links,
     (SELECT at FROM audit_entries ORDER BY at LIMIT 1) AS audit_entries,
     (SELECT hour FROM insight_hours ORDER BY hour LIMIT 1) AS hours;
+
+-- name: shorten_call_leases
+UPDATE calls SET lease_until = :until WHERE id IN (
+    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_until > :ends_after LIMIT :limit
+);
+
+-- name: shorten_delivery_leases
+UPDATE deliveries SET lease_until = :until WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_until > :ends_after LIMIT :limit
+);
