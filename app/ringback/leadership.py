@@ -15,6 +15,7 @@ from typing import Final
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.waits import wait_first
@@ -84,9 +85,15 @@ class Leadership:
         return is_leader
 
     async def _write_lease(self, tx: Transaction) -> bool:
-        """A lease of another node runs out by confirmed time: the clock may only be far ahead."""
+        """A lease of another node runs out by confirmed time: the clock may only be far ahead.
+
+        One of a node that died while it was would run out in weeks, so it is shortened. A node that lives extends it in time.
+        """
         until = tx.now() + seconds(LEASE_SECONDS)
-        return await tx.leaders.acquire(self._duty, owner=self._owner, until=until, now=tx.confirmed_now())
+        if await tx.leaders.acquire(self._duty, owner=self._owner, until=until, now=tx.confirmed_now()):
+            return True
+        await tx.leaders.shorten_lease(self._duty, ends_after=latest_of_right_clock(tx.now()), until=until)
+        return False
 
     async def _release(self) -> None:
         async def release(tx: Transaction) -> None:

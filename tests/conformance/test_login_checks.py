@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from ringback.domain.clock import seconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.ids import CallId
 from ringback.domain.login_checks import CHECK_SECONDS_MAX, FIRST_CHECK_SECONDS, LoginCheck, first_check, next_check
 from ringback.domain.login_waits import ANY_VERSION
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.upkeep import Upkeep
 from tests.support.builders import make_call
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -51,6 +53,19 @@ async def test_the_check_that_has_been_due_longest_is_next_and_its_pauses_double
     for _ in range(20):
         moved = next_check(moved, now=DUE)
     assert moved.pause_seconds == CHECK_SECONDS_MAX
+
+
+async def test_a_check_that_a_clock_far_ahead_planned_is_due_once_the_clock_is_corrected(store: Store) -> None:
+    """Otherwise the calls would wait for forty days, although the upstream asks for no login any more."""
+    far = first_check("git", ALICE, now=START + seconds(40 * 86_400))
+    await store.write(lambda tx: tx.login_checks.add(far))
+
+    first = await store.read(lambda tx: tx.upkeep.find_first(due_after=DUE, latest=latest_of_right_clock(START)))
+
+    assert first[Upkeep.LOGIN_CHECKS] <= START
+    assert await find_due(store) == far
+    await store.write(lambda tx: tx.login_checks.replace(next_check(far, now=START)))
+    assert await find_due(store) is None
 
 
 async def test_an_accepted_call_makes_a_resumption_of_all_that_wait_for_the_same_login_and_of_each_once(

@@ -1,6 +1,6 @@
 """What the nodes of a service decide together: who has a duty, and how fast a webhook receives."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -59,6 +59,19 @@ async def test_a_released_duty_is_free_at_once_and_no_node_releases_that_of_anot
     await store.write(lambda tx: tx.leaders.release("watch", owner="first"))
 
     assert await acquire(store, "second")
+
+
+async def test_a_lease_that_is_too_long_is_shortened_and_stays_its_owners(store: Store) -> None:
+    async def shorten(*, ends_after: datetime) -> None:
+        await store.write(lambda tx: tx.leaders.shorten_lease("watch", ends_after=ends_after, until=LATER))
+
+    await acquire(store, "first", seconds=86_400)
+    await shorten(ends_after=LATER)
+
+    assert not await acquire(store, "second", seconds=29.9)
+    assert await acquire(store, "first", seconds=29.9)
+    await shorten(ends_after=START + timedelta(seconds=60))
+    assert not await acquire(store, "second", seconds=59)
 
 
 async def test_a_rate_is_kept_to_the_microsecond_and_ends_with_its_webhook(store: Store) -> None:

@@ -45,6 +45,33 @@ async def test_whatever_the_clock_does_every_event_since_an_instant_comes_after_
         assert [seq for seq, time in enumerate(times, 1) if time >= instant] == list(range(place + 1, len(times) + 1))
 
 
+async def test_events_after_one_that_a_clock_far_ahead_dated_have_their_own_times(
+    store: Store, clock: FakeClock
+) -> None:
+    """Otherwise each callback would name an instant in forty days, for forty days."""
+
+    async def append_end(tx: Transaction) -> datetime:
+        places = await tx.log_appends.reserve_places({ALICE: 1})
+        event = make_event(principal=ALICE, seq=places[ALICE].first_seq, created_at=places[ALICE].created_at)
+        await tx.events.insert([event])
+        return event.created_at
+
+    for _ in range(3):
+        clock.advance(1)
+        await store.write(append)
+    clock._now += timedelta(days=40)  # pyright: ignore[reportPrivateUsage]
+    await store.write(append)
+    clock._now -= timedelta(days=40)  # pyright: ignore[reportPrivateUsage]
+    clock.advance(1)
+    corrected = clock.now()
+
+    assert await store.write(append) - corrected < timedelta(seconds=1)
+    clock.advance(1)
+    assert await store.write(append_end) - clock.now() < timedelta(seconds=1)
+    place = await store.read(lambda tx: tx.event_log.last_seq_before(ALICE, corrected))
+    assert place in {3, 4}, "a reader since then gets all later events"
+
+
 @pytest.mark.postgres_only
 async def test_an_event_whose_unit_began_earlier_is_not_created_before_the_one_at_the_place_before_it(
     nodes: Nodes, clock: FakeClock

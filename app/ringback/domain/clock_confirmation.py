@@ -28,7 +28,12 @@ _SECOND: Final = 1_000_000_000
 
 def is_of_wrong_clock(instant: datetime, *, now: datetime) -> bool:
     """Whether a clock that was far ahead wrote an instant that lies at most minutes after the time of its writing."""
-    return instant - now > timedelta(seconds=STEP_BACK_SECONDS_MIN)
+    return instant > latest_of_right_clock(now)
+
+
+def latest_of_right_clock(now: datetime) -> datetime:
+    """The last instant that is not `is_of_wrong_clock`, for statements that compare rows."""
+    return now + timedelta(seconds=STEP_BACK_SECONDS_MIN)
 
 
 class ClockConfirmation(NamedTuple):

@@ -53,7 +53,10 @@ class EventRows(Protocol):
         ...
 
     async def reserve_places(self, principal: Principal, count: int) -> ReservedPlaces:
-        """As `reserve_seqs`, with the instant at which the events are created. It is never before that of an earlier event."""
+        """As `reserve_seqs`, with the instant at which the events are created. It is never before that of an earlier event.
+
+        Only an event of a clock that was far ahead (`clock_confirmation`) has a later one than those after it.
+        """
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...

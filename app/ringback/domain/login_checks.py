@@ -52,7 +52,10 @@ class LoginCheckRows(Protocol):
         ...
 
     async def find_due(self, *, now: datetime) -> LoginCheck | None:
-        """The one that has been due longest. Its row is locked; one that another unit has locked is passed over."""
+        """The one that has been due longest. Its row is locked; one that another unit has locked is passed over.
+
+        One that is due later than any pause lasts is due now: a clock that was far ahead planned it.
+        """
         ...
 
     async def replace(self, check: LoginCheck) -> None: ...

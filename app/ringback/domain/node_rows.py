@@ -17,6 +17,10 @@ class LeaderRows(Protocol):
         """End the owner's lease, if it has one."""
         ...
 
+    async def shorten_lease(self, duty: str, *, ends_after: datetime, until: datetime) -> None:
+        """Let a lease of the duty that ends after `ends_after` end at `until`. Its owner stays."""
+        ...
+
     async def is_held(self, duty: str, *, now: datetime) -> bool:
         """Whether some owner has a lease of the duty."""
         ...

@@ -20,6 +20,8 @@ class Upkeep(StrEnum):
     DELIVERY_LEASES = "delivery_leases"
     LATE_DELIVERIES = "late_deliveries"
     """Deliveries that are due later than any pause of a retry schedule allows."""
+    LATE_LEASES = "late_leases"
+    """Leases of calls and deliveries that end later than any lease lasts."""
     HELD_DELIVERIES = "held_deliveries"
     """When the first one is given up."""
     SUBSCRIPTIONS = "subscriptions"
@@ -46,9 +48,18 @@ class Upkeep(StrEnum):
 
 
 class UpkeepRows(Protocol):
-    async def find_first(self, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
+    async def find_first(self, *, due_after: datetime, latest: datetime) -> Mapping[Upkeep, datetime]:
         """The instant of the first row of each kind: when it ends, is due, or began to age. Kinds without rows are missing.
 
-        It is 1970 for kinds that need the janitor at any time. Deliveries due after `due_after` are late ones.
+        It is 1970 for kinds that need the janitor at any time. Deliveries due after `due_after` are late ones, and
+        so are leases that end after `latest`. A login check after `latest` is due.
         """
+        ...
+
+    async def shorten_call_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        """Let leases of running calls that end after `ends_after` end at `until`. Their holders stay. Return their number."""
+        ...
+
+    async def shorten_delivery_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        """As `shorten_call_leases`, for leased deliveries."""
         ...

@@ -261,15 +261,15 @@ def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: d
 
     The delivery is cancelled once the inline response is written, and sent otherwise. Only the end of a call can be returned
     inline, so input requests and progress are due at once. An event subscription gets nothing in its first
-    `SUBSCRIBE_GRACE_SECONDS`.
+    `SUBSCRIBE_GRACE_SECONDS`. A clock that was far ahead may have dated the subscription or the log: nothing waits longer.
     """
     if webhook.is_subscription:
-        return max(now, webhook.created_at + seconds(SUBSCRIBE_GRACE_SECONDS))
+        return max(now, min(now, webhook.created_at) + seconds(SUBSCRIBE_GRACE_SECONDS))
     if webhook.when is DeliveryCondition.ALWAYS or event.name != EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:
         return now
-    return max(now, event.created_at + seconds(INLINE_GRACE_SECONDS))
+    return max(now, min(now, event.created_at) + seconds(INLINE_GRACE_SECONDS))
 
 
 def signing_secrets(webhook: Webhook, *, now: datetime) -> tuple[str, ...]:

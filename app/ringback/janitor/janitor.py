@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, format_iso, seconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RETRY_PAUSE_SECONDS_MAX
@@ -180,7 +181,9 @@ class Janitor:
 
         async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
             self._suspensions.note_time(tx.now())
-            first = await tx.upkeep.find_first(due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX))
+            first = await tx.upkeep.find_first(
+                due_after=tx.now() + seconds(RETRY_PAUSE_SECONDS_MAX), latest=latest_of_right_clock(tx.now())
+            )
             return [task for task in tasks if task.may_have_work(first, tx.now())]
 
         try:

@@ -8,6 +8,7 @@ from ringback.domain.call import Call, overdue_completion
 from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_waits import awaits_login, unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
@@ -32,6 +33,8 @@ SCHEDULED_GRACE_SECONDS: Final = 10.0
 RESUME_GRACE_SECONDS: Final = 30.0
 """How long after a suspension of the machine or an outage of the store no lease counts as expired: the length of a lease.
 Within a third of it a holder extends the lease of each running call, and within it each delivery attempt ends."""
+SHORTENED_LEASE_SECONDS: Final = 60.0
+"""How long a lease goes on that a wrong clock wrote: twice its usual length. A holder that lives extends it long before."""
 
 
 async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
@@ -74,6 +77,7 @@ class RecoveryTasks:
             MaintenanceTask(check_next_login, {Upkeep.LOGIN_CHECKS: 0.0}),
             MaintenanceTask(self._release_expired_leases, {Upkeep.DELIVERY_LEASES: 0.0}),
             MaintenanceTask(self._pull_back_deliveries, {Upkeep.LATE_DELIVERIES: None}),
+            MaintenanceTask(self._shorten_leases, {Upkeep.LATE_LEASES: None}),
         )
 
     def _list_tasks_for_others(self) -> Sequence[MaintenanceTask]:
@@ -160,6 +164,21 @@ class RecoveryTasks:
         if pulled:
             tx.notify(DELIVERY_DUE_TOPIC)
         return pulled == self._batch.rows
+
+    async def _shorten_leases(self, tx: Transaction) -> bool:
+        """Let leases run out soon that end later than any lease lasts: their clock was far ahead, or this one is far behind.
+
+        A holder that died at such a time keeps its calls and deliveries for weeks otherwise. One that lives keeps them, because
+        only the end of its lease changes, and each heartbeat extends it.
+        """
+        times = {
+            "ends_after": latest_of_right_clock(tx.now()),
+            "until": tx.now() + seconds(SHORTENED_LEASE_SECONDS),
+        }
+        limit = self._batch.rows
+        calls = await tx.upkeep.shorten_call_leases(**times, limit=limit)
+        deliveries = await tx.upkeep.shorten_delivery_leases(**times, limit=limit)
+        return limit in (calls, deliveries)
 
 
 def _completion_past_deadline(call: Call) -> CallCompletion:

@@ -1,29 +1,33 @@
 """The janitor recovers the work of dead processes and removes expired rows in the right order."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
 
-from ringback.domain.call import CallPhase, CallStatus, Handle
+from ringback.domain.call import Call, CallPhase, CallStatus, Handle
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.errors import CallExpired
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, Retention
-from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.janitor.recovery import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS, SHORTENED_LEASE_SECONDS
 from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine, insert_dispatched_call
 from tests.support.examples import ALICE
-from tests.support.stored_work import LEASE_SECONDS
+from tests.support.stored_work import LEASE_SECONDS, OWNER
 
 T = TypeVar("T")
 DAY = 86400.0
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
+
+
+async def extend_lease(engine: Engine, call: Call, *, until: datetime) -> None:
+    assert await engine.store.write(lambda tx: tx.call_queue.extend_leases(OWNER, [call.id], until=until))
 
 
 # -- what the dead have left ------------------------------------------------------------------------------------------------
@@ -160,6 +164,43 @@ async def test_a_delivery_whose_dispatcher_died_is_sent_again(still: Engine, fak
     again = await still.read_delivery(lapsed)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
     assert await still.read_delivery(held) == held
+
+
+async def test_leases_of_a_node_that_died_while_the_clock_was_far_ahead_run_out_once_it_is_corrected(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """They would last for forty days, and nobody would run the call or send the callback until then."""
+    far = START + timedelta(days=40)
+    call = await insert_dispatched_call(still, make_call())
+    await extend_lease(still, call, until=far)
+    delivery = make_delivery(state=DeliveryState.LEASED, lease_token="lease_1", lease_until=far, attempts=1)
+    await still.insert_deliveries(delivery)
+    janitor = still.make_janitor()
+
+    await janitor.run_once()
+    assert (await still.read_call(call)).phase is CallPhase.RUNNING, "its holder may live, and extend it"
+    fake_clock.advance(SHORTENED_LEASE_SECONDS + LEASE_GRACE_SECONDS)
+    await janitor.run_once()
+
+    assert (await still.read_call(call)).outcome is CallOutcome.UNKNOWN
+    assert (await still.read_delivery(delivery)).state is DeliveryState.PENDING
+
+
+async def test_a_node_that_lives_keeps_what_it_has_leased_while_the_clock_was_far_ahead(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    call = await insert_dispatched_call(still, make_call())
+    await extend_lease(still, call, until=START + timedelta(days=40))
+    janitor = still.make_janitor()
+
+    for _ in range(12):
+        await janitor.run_once()
+        fake_clock.advance(10)
+        await extend_lease(still, call, until=fake_clock.now() + timedelta(seconds=LEASE_SECONDS))
+    await janitor.run_once()
+
+    kept = await still.read_call(call)
+    assert (kept.phase, kept.lease_token) == (CallPhase.RUNNING, call.lease_token)
 
 
 # -- what is past its day ---------------------------------------------------------------------------------------------------

@@ -105,6 +105,24 @@ async def test_a_sign_in_ends_with_its_key_and_after_a_working_day(service: Serv
     assert (await tired.open("/calls")).status_code == 303
 
 
+async def test_a_sign_in_and_a_portal_link_of_a_clock_far_ahead_end_once_the_clock_is_corrected(
+    service: ServiceUnderTest,
+) -> None:
+    """They would last forty days longer than a working day."""
+    service.clock.advance(40 * 86_400)
+    alice = await service.create_client("alice")
+    link = (await alice.post("/v1/portal-links", json={})).json()
+    browser, visitor = await sign_in(service, "alice"), await service.create_anonymous_client()
+    await visitor.get(link["url"])
+    before = [await browser.open("/calls"), await visitor.get(f"/ui/portal/{link['id']}/calls")]
+
+    service.clock.advance(-40 * 86_400)
+    after = [await browser.open("/calls"), await visitor.get(f"/ui/portal/{link['id']}/calls")]
+
+    assert [each.status_code for each in before] == [200, 200]
+    assert [each.status_code for each in after] == [303, 303]
+
+
 @pytest.mark.usefixtures("shared_service")
 async def test_a_new_sign_in_has_a_new_secret_and_ends_the_one_before(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")

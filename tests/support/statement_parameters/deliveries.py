@@ -105,7 +105,11 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "webhooks_to_release": [{}, {"after": "wh_y"}],
         "webhooks_to_probe": [{"paused_until_max": FUTURE}, {"after": "wh_y", "paused_until_max": FUTURE}],
     },
-    "upkeep": {"first": [{"due_after": FUTURE}]},
+    "upkeep": {
+        "first": [{"due_after": FUTURE, "latest": FUTURE}],
+        "shorten_call_leases": [{"ends_after": FUTURE, "until": FUTURE}],
+        "shorten_delivery_leases": [{"ends_after": FUTURE, "until": FUTURE}],
+    },
     "ended_deliveries": {
         **{
             name: [ENDED, ENDED | {"webhook_id": "wh_rare", "client_session_id": "none"}]

@@ -55,7 +55,7 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "save": [{"event_name": "git/pushed", "topic": "", "cursor": "1", "updated_at": NOW}],
     },
     "events": {
-        "reserve_seqs": [{"count": 1}],
+        "reserve_seqs": [{"count": 1, "latest": FUTURE}],
         "begin_log": [{"principal": "carol", "count": 1}],
         "insert": [
             {

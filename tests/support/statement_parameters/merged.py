@@ -71,9 +71,13 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
     "webhooks": {"candidates": [_FINISHED | {"catching_up": each} for each in (0, 1)]},
     "log_appends": {
         "lock_leased_calls": [
-            {"ids": '["call_-3", "call_rare", "call_none"]', "leases": '["call_-3 lease", "call_rare lease-me"]'}
+            {
+                "ids": '["call_-3", "call_rare", "call_none"]',
+                "leases": '["call_-3 lease", "call_rare lease-me"]',
+                "latest": FUTURE,
+            }
         ],
-        "reserve_places": [{"principals": '["alice", "carol"]', "counts": '["2", "1"]'}],
+        "reserve_places": [{"principals": '["alice", "carol"]', "counts": '["2", "1"]', "latest": FUTURE}],
         "find_receivers": [
             {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare")), "catching_up": 0},
             {

@@ -71,6 +71,7 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
     "leaders": {
         "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
         "release": [{"duty": "watch", "owner": "me"}],
+        "shorten_lease": [{"duty": "watch", "ends_after": FUTURE, "until": FUTURE}],
         "is_held": [{"duty": "watch"}],
     },
     "write_probe": {

@@ -8,8 +8,13 @@ import pytest
 from ringback.domain.call import Call, apply_completion
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.event import Event, EventName, build_call_event
-from ringback.domain.ids import EventId
-from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, delivery_due_at
+from ringback.domain.ids import EventId, WebhookId
+from ringback.domain.webhook import (
+    INLINE_GRACE_SECONDS,
+    SUBSCRIBE_GRACE_SECONDS,
+    DeliveryCondition,
+    delivery_due_at,
+)
 from ringback.domain.webhook_text import describe_webhook
 from tests.support.builders import make_webhook
 from tests.support.clock import START
@@ -54,3 +59,14 @@ def test_a_detached_webhooks_registration_explains_when_it_gets_no_callback() ->
     assert "not for" not in describe_webhook(
         make_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED}))
     )
+
+
+def test_a_log_or_a_subscription_that_a_clock_far_ahead_dated_delays_no_delivery() -> None:
+    """It would be due in forty days."""
+    far = START + timedelta(days=40)
+    detached = make_webhook(when=DeliveryCondition.DETACHED)
+    subscription = make_webhook(id=WebhookId("sub_1"), created_at=far)
+    event = replace(make_event(INLINE), created_at=far)
+
+    assert delivery_due_at(detached, event, INLINE, now=START) == START + GRACE
+    assert delivery_due_at(subscription, event, INLINE, now=START) == START + timedelta(seconds=SUBSCRIBE_GRACE_SECONDS)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import seconds
+from ringback.domain.clock_confirmation import is_of_wrong_clock
 from ringback.domain.cursor import Page
 from ringback.domain.errors import Forbidden, InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.ids import IdGenerator, PortalLinkId, is_well_formed_id
@@ -138,7 +139,9 @@ async def _require_quota(tx: Transaction, caller: Caller) -> None:
 
 async def _find_portal_caller(tx: Transaction, secret: str) -> PortalCaller | None:
     link = await tx.portal_links.find_by_hash(secrets.hash_browser_secret(secret), now=tx.now())
-    if link is None or (link.key_id is not None and await find_viewing_caller(tx, link.key_id) is None):
+    if link is None or is_of_wrong_clock(link.created_at, now=tx.now()):
+        return None  # of a clock that was far ahead: it would last for as long as the clock was wrong
+    if link.key_id is not None and await find_viewing_caller(tx, link.key_id) is None:
         return None
     caller = Caller(
         principal=link.principal,

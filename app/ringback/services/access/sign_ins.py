@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import seconds
+from ringback.domain.clock_confirmation import is_of_wrong_clock
 from ringback.domain.errors import Forbidden
 from ringback.domain.ids import IdGenerator, KeyId
 from ringback.domain.ports import Store, Transaction
@@ -70,8 +71,8 @@ class SignIns:
 
         async def find(tx: Transaction) -> Caller | None:
             sign_in = await tx.sign_ins.find_by_hash(secrets.hash_browser_secret(secret), now=tx.now())
-            if sign_in is None:
-                return None
+            if sign_in is None or is_of_wrong_clock(sign_in.created_at, now=tx.now()):
+                return None  # of a clock that was far ahead: it would last for as long as the clock was wrong
             if sign_in.key_id is not None:
                 return await find_viewing_caller(tx, sign_in.key_id)
             return Caller(principal=sign_in.principal, scopes=sign_in.scopes, upstreams=sign_in.upstreams)

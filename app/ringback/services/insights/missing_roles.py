@@ -72,7 +72,7 @@ class RoleWatch:
         except StoreUnavailable:
             return
         if missing and (missing != self._logged or self._clock.monotonic() >= self._repeat_at):
-            log.warning("roles.missing", extra={"roles": list(missing)})
+            log.warning("roles.missing", extra={"roles": [str(role) for role in missing]})
             self._repeat_at = self._clock.monotonic() + REPEAT_SECONDS
         elif self._logged and not missing:
             log.info("roles.complete")

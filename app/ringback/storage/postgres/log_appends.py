@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.event import SUPERSEDING_EVENTS, Event
 from ringback.domain.event_rows import ReservedPlaces
 from ringback.domain.ids import CallId, EventId
@@ -44,6 +45,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             ids=[each.call_id for each in leases],
             leases=[f"{each.call_id} {each.lease_token}" for each in leases],
             now=instant_to_column(self._unit.now),
+            latest=instant_to_column(latest_of_right_clock(self._unit.now)),
         )
         calls = [RECORDS.call.decode(row) for row in rows]
         counts: dict[Principal, int] = {}
@@ -63,6 +65,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             principals=list(counts),
             counts=list(map(str, counts.values())),
             now=instant_to_column(self._unit.now),
+            latest=instant_to_column(latest_of_right_clock(self._unit.now)),
         )
         return {
             (principal := Principal(row["principal"])): _reserved(row["seq"], counts[principal], row["last_at"])

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ringback.domain import json_size
 from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.cursor import EventTime, Page
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter, LogBounds, ReservedPlaces
@@ -36,10 +37,11 @@ class SqlEvents(SqlRows, noun="events"):
         return (await self.reserve_places(principal, count)).first_seq
 
     async def reserve_places(self, principal: Principal, count: int) -> ReservedPlaces:
-        now = instant_to_column(self._unit.now)
-        row = await self._sql.fetch_one("reserve_seqs", principal=principal, count=count, now=now)
+        key = {"principal": principal, "count": count, "now": instant_to_column(self._unit.now)}
+        latest = instant_to_column(latest_of_right_clock(self._unit.now))
+        row = await self._sql.fetch_one("reserve_seqs", **key, latest=latest)
         if row is None:
-            await self._sql.execute("begin_log", principal=principal, count=count, now=now)
+            await self._sql.execute("begin_log", **key)
             return ReservedPlaces(1, self._unit.now)
         return ReservedPlaces(row["seq"] - count + 1, from_epoch_milliseconds(row["last_at"]))
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.clock_confirmation import latest_of_right_clock
 from ringback.domain.ids import CallId
 from ringback.domain.login_checks import LoginCheck
 from ringback.domain.login_waits import NO_TOKENS_VERSION, LoginResumption
@@ -68,7 +69,8 @@ class SqlLoginChecks(SqlRows, noun="login_checks"):
         await self._sql.execute("insert", **RECORDS.login_check.encode(check))
 
     async def find_due(self, *, now: datetime) -> LoginCheck | None:
-        return await self._sql.fetch_record("due", RECORDS.login_check, now=instant_to_column(now))
+        times = {"now": instant_to_column(now), "latest": instant_to_column(latest_of_right_clock(now))}
+        return await self._sql.fetch_record("due", RECORDS.login_check, **times)
 
     async def replace(self, check: LoginCheck) -> None:
         await self._sql.execute("replace", **RECORDS.login_check.encode(check))

@@ -20,6 +20,10 @@ class SqlLeaders(SqlRows, noun="leaders"):
     async def release(self, duty: str, *, owner: str) -> None:
         await self._sql.execute("release", duty=duty, owner=owner)
 
+    async def shorten_lease(self, duty: str, *, ends_after: datetime, until: datetime) -> None:
+        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
+        await self._sql.execute("shorten_lease", duty=duty, **times)
+
     async def is_held(self, duty: str, *, now: datetime) -> bool:
         (row,) = await self._sql.fetch_all("is_held", duty=duty, now=instant_to_column(now))
         return bool(row["is_held"])

@@ -97,10 +97,19 @@ class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
 class SqlUpkeep(SqlRows, noun="upkeep"):
     """Implements `domain.upkeep.UpkeepRows`."""
 
-    async def find_first(self, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
-        (row,) = await self._sql.fetch_all("first", due_after=instant_to_column(due_after))
+    async def find_first(self, *, due_after: datetime, latest: datetime) -> Mapping[Upkeep, datetime]:
+        late = {"due_after": instant_to_column(due_after), "latest": instant_to_column(latest)}
+        (row,) = await self._sql.fetch_all("first", **late)
         return {
             kind: from_epoch_milliseconds(instant)
             for kind, instant in zip(_UPKEEP_COLUMNS, row, strict=True)
             if instant is not None
         }
+
+    async def shorten_call_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
+        return await self._sql.execute("shorten_call_leases", **times, limit=limit)
+
+    async def shorten_delivery_leases(self, *, ends_after: datetime, until: datetime, limit: int) -> int:
+        times = {"ends_after": instant_to_column(ends_after), "until": instant_to_column(until)}
+        return await self._sql.execute("shorten_delivery_leases", **times, limit=limit)

@@ -10,10 +10,12 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.ports import Transaction
+from ringback.leadership import LEASE_SECONDS, Leadership
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.shared_clock import follow_database_clock
 from ringback.storage.postgres.store import PostgresStore
-from tests.support.clock import WallClockSteps
+from tests.support.clock import START, FakeClock, WallClockSteps
+from tests.support.engine import WAIT_SECONDS, wait_until
 from tests.support.stores import make_sealer
 
 HOUR = timedelta(hours=1)
@@ -139,3 +141,33 @@ async def test_a_node_that_reads_the_database_s_clock_too_slowly_does_not_say_ho
     assert await connection.fetchrow("SELECT * FROM shared_clock") != saved
     for each in (connection, running):
         await each.close()
+
+
+async def test_a_duty_of_a_node_that_died_while_the_clock_was_far_ahead_goes_to_another_one_soon(
+    store: PostgresStore, clock: FakeClock
+) -> None:
+    """Its lease would last for forty days."""
+    far = START + timedelta(days=40)
+    await store.write(lambda tx: tx.leaders.acquire("watch", owner="dead", until=far, now=far))
+    has_duty, stop = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        has_duty.set()
+        await stop.wait()
+
+    async def is_shortened() -> bool:
+        return not await store.read(lambda tx: tx.leaders.is_held("watch", now=START + HOUR))
+
+    async def ask_again(tx: Transaction) -> None:
+        tx.notify("duty:watch")
+
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as tasks:
+        node = Leadership(store=store, clock=clock, owner="next", duty="watch")
+        tasks.create_task(node.run_as_leader(work, stop))
+        await wait_until(is_shortened)
+        assert not has_duty.is_set(), "its holder may live, and extend it"
+
+        clock.advance(LEASE_SECONDS)
+        await store.write(ask_again)
+        await has_duty.wait()
+        stop.set()

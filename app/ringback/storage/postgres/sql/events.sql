@@ -1,10 +1,10 @@
 -- Locks the head until the commit. Begins the log, too: two transactions may append the first event at the same time. An event is
 -- created when the lock is there, not when its transaction began. Up to a second between the two is not added: clocks of clients
--- differ by more.
+-- differ by more. A head after `latest` has the time of a clock that was far ahead, which no later event takes over.
 -- fragment: advance_head
 ON CONFLICT (principal) DO UPDATE SET
     seq = log_heads.seq + excluded.seq,
-    last_at = greatest(log_heads.last_at, excluded.last_at + CASE
+    last_at = greatest(CASE WHEN log_heads.last_at <= :latest THEN log_heads.last_at END, excluded.last_at + CASE
         WHEN clock_timestamp() - transaction_timestamp() < interval '1 second' THEN 0
         ELSE (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint
     END)

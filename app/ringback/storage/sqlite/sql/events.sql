@@ -1,5 +1,7 @@
+-- A head after `latest` has the time of a clock that was far ahead, which no later event takes over.
 -- name: reserve_seqs
-UPDATE log_heads SET seq = seq + :count, last_at = max(last_at, :now) WHERE principal = :principal RETURNING seq, last_at;
+UPDATE log_heads SET seq = seq + :count, last_at = CASE WHEN last_at <= :latest THEN max(last_at, :now) ELSE :now END
+WHERE principal = :principal RETURNING seq, last_at;
 
 -- name: begin_log
 INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now);

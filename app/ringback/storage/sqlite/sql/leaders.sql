@@ -7,5 +7,8 @@ WHERE leaders.owner = excluded.owner OR leaders.until <= :now;
 -- name: release
 DELETE FROM leaders WHERE duty = :duty AND owner = :owner;
 
+-- name: shorten_lease
+UPDATE leaders SET until = :until WHERE duty = :duty AND until > :ends_after;
+
 -- name: is_held
 SELECT EXISTS (SELECT 1 FROM leaders WHERE duty = :duty AND until > :now) AS is_held;

@@ -9,13 +9,22 @@ SELECT
     ) AS call_deadlines,
     (SELECT not_before FROM calls WHERE phase = 'scheduled' ORDER BY not_before LIMIT 1) AS scheduled_calls,
     (SELECT 0 FROM login_resumptions ORDER BY worked_at LIMIT 1) AS login_resumptions,
-    (SELECT due_at FROM login_checks ORDER BY due_at LIMIT 1) AS login_checks,
+    (
+        SELECT CASE WHEN due_at > :latest THEN 0 ELSE due_at END FROM login_checks ORDER BY due_at LIMIT 1
+    ) AS login_checks,
     (
         SELECT lease_until FROM deliveries INDEXED BY deliveries_leased WHERE state = 'leased' ORDER BY lease_until LIMIT 1
     ) AS delivery_leases,
     (
         SELECT 0 FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at DESC LIMIT 1
     ) AS late_deliveries,
+    coalesce(
+        (SELECT 0 FROM calls WHERE phase = 'running' AND lease_until > :latest ORDER BY lease_until DESC LIMIT 1),
+        (
+            SELECT 0 FROM deliveries INDEXED BY deliveries_leased
+            WHERE state = 'leased' AND lease_until > :latest ORDER BY lease_until DESC LIMIT 1
+        )
+    ) AS late_leases,
     (
         SELECT give_up_at FROM deliveries INDEXED BY deliveries_held_age WHERE state = 'held' ORDER BY give_up_at LIMIT 1
     ) AS held_deliveries,
@@ -51,3 +60,14 @@ SELECT
     (SELECT expires_at FROM portal_links ORDER BY expires_at LIMIT 1) AS portal_links,
     (SELECT at FROM audit_entries ORDER BY at LIMIT 1) AS audit_entries,
     (SELECT hour FROM insight_hours ORDER BY hour LIMIT 1) AS hours;
+
+-- name: shorten_call_leases
+UPDATE calls SET lease_until = :until WHERE id IN (
+    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_until > :ends_after LIMIT :limit
+);
+
+-- name: shorten_delivery_leases
+UPDATE deliveries SET lease_until = :until WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_until > :ends_after LIMIT :limit
+);
