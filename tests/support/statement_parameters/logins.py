@@ -71,7 +71,8 @@ LOGIN_PARAMETERS: Final[StatementParameters] = {
         "insert": [
             {"upstream": "rare", "owner": each, "due_at": FUTURE, "pause_seconds": 60.0} for each in ("alice", "new")
         ],
-        "due": [{"latest": FUTURE}],
+        "due": [{}],
+        "late": [{"latest": FUTURE}],
         "replace": [{"upstream": "rare", "owner": "alice", "due_at": FUTURE, "pause_seconds": 60.0}],
         "delete": [{"upstream": "rare", "owner": "none"}],
         "waiting": [{"call_id": "call_rare"}, {"call_id": "call_none"}],

@@ -241,6 +241,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
         ("mcp_sessions", "list_expiries", "mcp_sessions_of_principal"),
         ("mcp_sessions", "remove_expired", "mcp_sessions_expiring"),
         ("login_checks", "due", "login_checks_due"),
+        ("login_checks", "late", "login_checks_due"),
         ("unused_logins", "due", "unused_logins_due"),
         ("login_checks", "resume_others", "login_waits_of_owner"),
         ("login_waits", "waiting", "login_waits_of_owner"),

@@ -117,12 +117,9 @@ class LiveLists:
         if self._lifecycle.shutdown_flag.is_set():
             return
         ends_at = self._clock.monotonic() + seconds
-        yield None
+        yield None  # before what an earlier viewer's read has found: the first value says that the viewer is admitted
         heartbeat_at = self._clock.monotonic() + HEARTBEAT_SECONDS
         seen: LiveContent[Any] | None = None
-        if not self._lifecycle.shutdown_flag.is_set():
-            yield None  # before what an earlier viewer's read has found: the first value says that the viewer is admitted
-            heartbeat_at += HEARTBEAT_SECONDS
         while not self._lifecycle.shutdown_flag.is_set() and (now := self._clock.monotonic()) < ends_at:
             is_new = followed.content is not seen
             if not is_new and now < heartbeat_at:

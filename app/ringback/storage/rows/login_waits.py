@@ -69,8 +69,10 @@ class SqlLoginChecks(SqlRows, noun="login_checks"):
         await self._sql.execute("insert", **RECORDS.login_check.encode(check))
 
     async def find_due(self, *, now: datetime) -> LoginCheck | None:
-        times = {"now": instant_to_column(now), "latest": instant_to_column(latest_of_right_clock(now))}
-        return await self._sql.fetch_record("due", RECORDS.login_check, **times)
+        if check := await self._sql.fetch_record("due", RECORDS.login_check, now=instant_to_column(now)):
+            return check
+        latest = instant_to_column(latest_of_right_clock(now))
+        return await self._sql.fetch_record("late", RECORDS.login_check, latest=latest)
 
     async def replace(self, check: LoginCheck) -> None:
         await self._sql.execute("replace", **RECORDS.login_check.encode(check))

@@ -2,7 +2,10 @@
 INSERT INTO login_checks {new login_check} ON CONFLICT (upstream, owner) DO NOTHING;
 
 -- name: due
-SELECT {login_check in login_checks} FROM login_checks WHERE due_at <= :now OR due_at > :latest ORDER BY due_at LIMIT 1;
+SELECT {login_check in login_checks} FROM login_checks WHERE due_at <= :now ORDER BY due_at LIMIT 1;
+
+-- name: late
+SELECT {login_check in login_checks} FROM login_checks WHERE due_at > :latest ORDER BY due_at LIMIT 1;
 
 -- name: replace
 UPDATE login_checks SET due_at = :due_at, pause_seconds = :pause_seconds WHERE upstream = :upstream AND owner = :owner;
