@@ -40,6 +40,10 @@ class NotParkedYet(NotReady):
     def __init__(self, reason: str) -> None:
         super().__init__(reason=reason)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As that of `NotReady`, for the argument of this class."""
+        return type(self), (str(self),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:

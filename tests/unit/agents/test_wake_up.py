@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_person, parse_wake_up, refuse_if_early
+from ringback.agents import (
+    CallState,
+    CallStateKind,
+    KeyLocks,
+    NotParkedYet,
+    WakeUp,
+    ask_person,
+    parse_wake_up,
+    refuse_if_early,
+)
 from ringback.agents.wake_up import PARKING_MINUTES_MAX, find_tool_call, refuse_while_running
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
@@ -183,3 +193,10 @@ async def test_a_wake_that_is_cancelled_while_it_waits_holds_up_no_other() -> No
         await last
 
     assert order == ["last"]
+
+
+def test_a_refusal_reaches_the_parent_process_of_a_pool_unchanged() -> None:
+    error = NotParkedYet("The thread is running.")
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled just before
+
+    assert (type(copied), str(copied), vars(copied)) == (NotParkedYet, str(error), vars(error))
