@@ -15,7 +15,6 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
-    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -39,6 +38,7 @@ from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, Sess
 from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, ReconnectSchedule, RetryLimits
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
+from ringback.cli.stdio_bridge.unreadable_lines import build_line_error
 from ringback.domain.clock import SystemClock
 from ringback.protocol.question_ids import QUESTION_ID_PREFIX
 
@@ -120,8 +120,7 @@ class StdioBridge:
         if isinstance(line, SessionMessage):
             self.handle_message(line.message)
         else:
-            error = ErrorData(code=PARSE_ERROR, message="This line is not a JSON-RPC message.")
-            self.spawn(self._output.send(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+            self.spawn(self._output.send(build_line_error(line)))
 
     def handle_message(self, message: JSONRPCMessage) -> None:
         match message:
