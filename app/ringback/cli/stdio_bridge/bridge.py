@@ -67,8 +67,9 @@ async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = N
             bridge = StdioBridge(service, ClientOutput(lambda message: to_client.send(SessionMessage(message))))
             stack.push_async_callback(bridge.aclose)
             _end_session_on_signals(bridge)
-            async for message in from_client:
-                bridge.handle_line(message)
+            async with from_client:  # a stream that is collected open is a ResourceWarning
+                async for message in from_client:
+                    bridge.handle_line(message)
             await bridge.wait_for_last_responses()
     except* BrokenPipeError:
         pass  # the client has closed standard output
