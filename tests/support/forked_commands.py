@@ -33,7 +33,7 @@ class ForkedCommand:
     stdin: StreamWriter
     stdout: StreamReader
     stderr: StreamReader
-    _stdout_pipe: asyncio.BaseTransport
+    _stdout_pipe: asyncio.ReadTransport
 
     @property
     def pid(self) -> int:
@@ -49,6 +49,11 @@ class ForkedCommand:
 
     def terminate(self) -> None:
         self.process.terminate()
+
+    @property
+    def is_stdout_paused(self) -> bool:
+        """Whether so much of its output waits to be read that no more is taken from the pipe."""
+        return not self._stdout_pipe.is_reading()
 
     def close_stdout(self) -> None:
         """Close this end of its standard output."""

@@ -103,7 +103,7 @@ def _run_module(module: str, spec: dict[str, Any], environment: dict[str, str], 
     importlib.import_module(module).main(spec)
 
 
-async def open_stream(reader: Connection) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+async def open_stream(reader: Connection) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
     """A stream reader on a copy of the pipe, and what closes the copy."""
     said = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(said)

@@ -13,7 +13,8 @@ A call's client_session_id is the thread_id, and its correlation_id is the id of
 key of the thread and the tool call, so it finds its call and starts no other.
 
 The checkpoint has the call's id, not its result: a woken node reads the result from Ringback. So it does not matter what a
-graph is resumed with, and a repeated or unexpected wake runs no model.
+graph is resumed with, and a repeated or unexpected wake runs no model. In one process a thread wakes once at a time. Two
+processes that wake it in the same moment may both run the model; an `ordered` webhook sends its callbacks one by one.
 
 A tool's question (`accepts_input=True`) is an interrupt too, whose value has the `input_requests`. Resume it as any question to
 a person, with the answers by their keys: `Command(resume={interrupt.id: {key: {"action": "accept", "content": {…}}}})`.

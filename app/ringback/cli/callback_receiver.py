@@ -11,6 +11,7 @@ from typing import Final
 from ringback.cli.callback_server import serve_receiver
 from ringback.cli.callback_text import describe_callback, format_callback
 from ringback.cli.output import exit_with_error, print_message, print_output
+from ringback.cli.stop_signals import print_in_thread
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, NotReady, ReceiverApp, Terminated
 from ringback.signing import secrets
@@ -40,7 +41,7 @@ async def receive_callbacks(
 
     async def print_callback(callback: Callback) -> None:
         try:
-            await asyncio.to_thread(print_output, format_text(callback))  # a full pipe blocks the writer
+            await print_in_thread(print_output, format_text(callback))
         except OSError as error:
             failures.append(error)
             stop.set()

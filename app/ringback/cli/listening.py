@@ -22,7 +22,7 @@ from ringback.cli.durable_listener.listener import (
 )
 from ringback.cli.durable_listener.state_file import EventSelection, StateFileUnusable, find_files_of_other_keys
 from ringback.cli.output import print_message, print_output
-from ringback.cli.stop_signals import handle_stop_signals
+from ringback.cli.stop_signals import end_if_print_is_blocked, handle_stop_signals
 from ringback.client import RingbackClient
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ async def run_listener(options: ListenOptions) -> None:
             opening = open_listener_state(options.state, client, options.selection, from_start=options.from_start)
             async with opening as state:
                 await _handle_callbacks(options, client, state)
+        end_if_print_is_blocked()
     except sqlite3.Error as error:
         raise StateFileUnusable(
             f"{options.state}: {error}. Nothing is lost; start again when this is repaired."

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class HandlerEnded(Exception):
-    """The handler neither returned nor raised an error of its own: it was cancelled, or it ran too long."""
+    """The handler neither returned nor raised an `Exception`: it was cancelled, it ran too long, or it raised another kind."""
 
 
 class HandlerStillRuns(HandlerEnded):
@@ -84,7 +84,21 @@ async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, t
         raise HandlerEnded(f"The handler ran for more than {timeout_seconds:g} s and was cancelled.")
     if task.cancelled():
         raise HandlerEnded("The handler was cancelled, or awaited a task that was.")
-    task.result()
+    _raise_failure(task)
+
+
+def _raise_failure(task: asyncio.Task[None]) -> None:
+    """Raise what the handler has raised.
+
+    What is no `Exception`, such as a panic of an extension in Rust, ends neither its session nor the request of its sender;
+    SystemExit and KeyboardInterrupt end the process.
+    """
+    try:
+        task.result()
+    except (Exception, SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise HandlerEnded(f"The handler raised {type(error).__name__}: {error}") from error
 
 
 @asynccontextmanager

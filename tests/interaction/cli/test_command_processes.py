@@ -5,22 +5,26 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+import time
 from asyncio import StreamReader
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 
+from ringback.cli.http_connections import REQUEST_SECONDS
 from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import build_signed_headers
 from scripts.ports import free_port
 from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.limits import WAIT_SECONDS
 from tests.support.raw_http_server import RawServer, serving_raw
+from tests.support.signed_posts import make_event_body
 from tests.support.upstreams import STDIO_SERVER, wait_until_true
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -45,6 +49,10 @@ class Terminal:
                 if found := re.search(pattern, said[-1]):
                     return found
         raise AssertionError(f"no {pattern!r} in {''.join(said)}")
+
+    async def wait_until_output_blocks(self) -> None:
+        """Wait until no more of standard output is read, so that the process waits in its next 64 KiB."""
+        await wait_until_true(lambda: self._process.is_stdout_paused)
 
     def send_interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
@@ -287,6 +295,55 @@ async def test_a_second_interrupt_ends_the_commands_that_a_listener_waits_for(ur
         listener.send_interrupt()
         await listener.wait_for_output(listener.err, "Interrupt again")
         assert await listener.interrupt() == 0
+
+
+def is_listening(address: str) -> bool:
+    with socket.socket() as connecting:
+        return connecting.connect_ex(("127.0.0.1", httpx.URL(address).port)) == 0
+
+
+UNREAD: Final = "\x7f" * 60_000
+"""Printed as 360,000 bytes: more than a pipe and its reader take before anything is read."""
+
+
+async def test_a_second_interrupt_ends_a_listener_whose_output_nobody_reads(url: str, tmp_path: Path) -> None:
+    listen = ("listen", "--json", "--event", "text.written", "--state", "state.db", "--url", url)
+    async with ringback(*listen, folder=tmp_path) as listener, RingbackClient(url) as client:
+        await listener.wait_for_output(listener.err, "Only events from now on")
+        await client.publish_event("text.written", {"text": UNREAD})
+        await listener.wait_until_output_blocks()
+        listener.send_interrupt()
+        await listener.wait_for_output(listener.err, "Interrupt again")
+        assert await listener.interrupt() == 130
+    async with ringback(*listen, folder=tmp_path) as listener:
+        await listener.wait_until_output_blocks()  # it comes again
+
+
+async def test_a_second_interrupt_ends_a_receiver_whose_output_nobody_reads(tmp_path: Path) -> None:
+    async with ringback("listen", "--json", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
+        address = (await listener.wait_for_output(listener.err, r"Listening on (\S+)"))[1]
+        body = json.dumps(make_event_body(text=UNREAD), ensure_ascii=False).encode()
+        signed = build_signed_headers([SECRET], message_id="evt_1", timestamp=int(time.time()), body=body)  # noqa: TID251 - the receiver has the system's clock
+        async with httpx.AsyncClient(trust_env=False) as http:
+            sending = asyncio.create_task(http.post(address, content=body, headers=signed))
+            await listener.wait_until_output_blocks()
+            listener.send_interrupt()
+            await wait_until_true(lambda: not is_listening(address))
+            assert await listener.interrupt() == 130
+            with pytest.raises(httpx.HTTPError):  # the sender keeps its callback
+                await sending
+
+
+async def test_a_connection_without_a_request_does_not_delay_the_end_of_a_receiver(tmp_path: Path) -> None:
+    async with ringback("listen", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
+        port = (await listener.wait_for_output(listener.err, r"Listening on http://127\.0\.0\.1:(\d+)"))[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        with closing(writer):
+            async with httpx.AsyncClient(trust_env=False) as http:  # served after the first connection
+                refused = await http.get(f"http://127.0.0.1:{port}/")
+            async with asyncio.timeout(REQUEST_SECONDS / 2):
+                assert await listener.interrupt() == 0
+            assert (await reader.read(), refused.status_code) == (b"", 405)
 
 
 async def test_a_listener_runs_no_command_while_one_of_a_killed_listener_still_saves_its_work(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,19 @@ async def test_clients_of_both_eras_call_through_standard_input_and_output(runni
     assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
     assert 2 in legacy[1]
     assert 2 in modern[1]
+
+
+async def test_a_bridge_leaves_nothing_open_that_python_would_warn_of() -> None:
+    bridge = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "default::ResourceWarning", "-m", "ringback", "mcp", "--url", "http://127.0.0.1:1"),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+    )
+    async with asyncio.timeout(WAIT_SECONDS):
+        _, warned = await bridge.communicate()
+
+    assert (bridge.returncode, warned.decode()) == (0, "")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -4,6 +4,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from mcp_types import jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from ringback.cli.stdio_bridge.connection import CALLS_MAX, URGENT_CALLS_MAX
 from tests.support.bridge_stage import MODERN_META, BridgeStage, ScriptedStream, running_bridge
@@ -347,6 +349,31 @@ async def test_a_line_that_is_no_message_gets_a_parse_error() -> None:
         await stage.bridge.wait_for_last_responses()
 
     assert [each["error"]["code"] for each in stage.received] == [-32700]
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id", "code"),
+    [
+        ('{"jsonrpc": "2.0", "id": "b", "method": "ping", "params": {"text": "\\ud83d"}}', "b", -32600),
+        ('{"jsonrpc": "2.0", "id": 4, "method": "ping", "params": [1]}', 4, -32600),
+        ('{"id": 4, "method": "ping"}', 4, -32600),
+        ('{"jsonrpc": "2.0", "id": 4, "result": {"text": "\\ud83d"}}', None, -32700),
+        ('{"jsonrpc": "2.0", "id": "\\ud83d", "method": "ping"}', None, -32700),
+        ("[" * 100_000, None, -32700),
+        ("9" * 5_000, None, -32700),
+        ('"text"', None, -32700),
+    ],
+)
+async def test_a_request_that_cannot_be_read_gets_its_error_under_its_id(
+    line: str, request_id: int | str | None, code: int
+) -> None:
+    with pytest.raises(ValidationError) as unreadable:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    async with running_bridge() as stage:
+        stage.bridge.handle_line(unreadable.value)
+        await stage.bridge.wait_for_last_responses()
+
+    assert [(each["id"], each["error"]["code"]) for each in stage.received] == [(request_id, code)]
 
 
 async def test_a_bug_in_one_request_is_an_error_for_that_request(caplog: pytest.LogCaptureFixture) -> None:

@@ -64,6 +64,24 @@ async def test_a_handler_that_cancels_the_task_in_which_it_runs_fails_like_any_o
         await handler.wait_until_handled(1)
 
 
+class Panic(BaseException):
+    """As PyO3 raises it for a panic in Rust."""
+
+
+async def test_a_handler_that_raises_no_exception_but_a_panic_is_tried_again_and_its_session_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, time = Handler(Panic("index out of bounds")), FakeTime()
+
+    async with make_app(tmp_path, handler.handle, clock=time.read, sleep=time.sleep) as app:
+        for event_id in ("evt_1", "evt_2"):
+            await post_signed(app, make_event_body(event_id))
+        await handler.wait_until_handled(2)
+
+    assert (handler.tried, time.pauses) == (["evt_1", "evt_1", "evt_2"], [1])
+    assert "The handler raised Panic: index out of bounds" in caplog.text
+
+
 async def test_a_handler_that_exceeds_its_time_limit_is_ended_as_a_failure_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

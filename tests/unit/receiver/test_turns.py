@@ -163,6 +163,15 @@ async def test_without_an_inbox_a_cancelled_or_hanging_handler_is_a_failure_and_
     assert statuses == [500, 500, 204]
 
 
+async def test_without_an_inbox_a_panic_of_a_handler_is_a_failure_of_the_handler() -> None:
+    async def panic(_: Callback) -> None:
+        raise GeneratorExit
+
+    app = ReceiverApp(SECRET, on_callback=panic, clock=lambda: NOW)
+
+    assert (await post_signed(app, make_event_body())).status_code == 500
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_a_time_limit_of_handlers_is_more_than_nothing(seconds: float) -> None:
     with pytest.raises(ValueError, match="handler_timeout_seconds"):

@@ -162,16 +162,14 @@ def _receive(
     """Receive callbacks by webhook. A secret without --url on the command line belongs to a webhook that exists."""
     with lean_imports():
         from ringback.cli.callback_receiver import receive_callbacks  # noqa: PLC0415 - most listeners need no HTTP server
-        from ringback.cli.stop_signals import handle_stop_signals  # noqa: PLC0415 - as `receive_callbacks`
+        from ringback.cli.stop_signals import stop_or_end  # noqa: PLC0415 - as `receive_callbacks`
 
     is_url_given = _is_given(context, "url")
     client = None if url is None or (secret is not None and not is_url_given) else create_client(url, api_key)
     if client is None and secret is None:
         raise typer.BadParameter("give --secret of your webhook, or --url of a service to register a webhook with")
 
-    asyncio.run(
-        receive_callbacks(port, secret, client=client, as_json=as_json, handle_stop_signals=handle_stop_signals)
-    )
+    asyncio.run(receive_callbacks(port, secret, client=client, as_json=as_json, handle_stop_signals=stop_or_end))
 
 
 def _reject_durable_options(context: typer.Context) -> None:

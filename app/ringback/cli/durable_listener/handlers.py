@@ -1,6 +1,5 @@
 """What a listener does with a callback, and how that ends. `PrintHandler` is the one without `--forward-to` and `--exec`."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Protocol
 
 from ringback.cli.callback_text import describe_callback
 from ringback.cli.output import escape_control_characters
+from ringback.cli.stop_signals import print_in_thread
 from ringback.receiver import Callback
 
 
@@ -59,7 +59,7 @@ class PrintHandler:
 
     async def handle_callback(self, received: ReceivedCallback) -> HandlerOutcome:
         text = format_json_line(received.body) if self._as_json else describe_callback(received.callback)
-        await asyncio.to_thread(self._print_text, text)  # a full pipe blocks the writer
+        await print_in_thread(self._print_text, text)
         return Handled()
 
 

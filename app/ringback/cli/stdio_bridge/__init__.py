@@ -12,6 +12,7 @@
     server_requests    questions of the service, under ids that stay unique over sessions
     call_cancellation  cancels the call of a request whose stream says nothing about it
     client_output      writes messages to the client
+    unreadable_lines   the response to a line that is not a message
     request_headers    the headers of HTTP, from the messages (MCP 2026-07-28, Streamable HTTP, Request Metadata)
     started_service    the endpoint of a service that the bridge starts
     endpoint           the service over HTTP

@@ -15,7 +15,6 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
-    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -39,6 +38,7 @@ from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, Sess
 from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, ReconnectSchedule, RetryLimits
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
+from ringback.cli.stdio_bridge.unreadable_lines import build_line_error
 from ringback.domain.clock import SystemClock
 from ringback.protocol.question_ids import QUESTION_ID_PREFIX
 
@@ -67,8 +67,9 @@ async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = N
             bridge = StdioBridge(service, ClientOutput(lambda message: to_client.send(SessionMessage(message))))
             stack.push_async_callback(bridge.aclose)
             _end_session_on_signals(bridge)
-            async for message in from_client:
-                bridge.handle_line(message)
+            async with from_client:  # a stream that is collected open is a ResourceWarning
+                async for message in from_client:
+                    bridge.handle_line(message)
             await bridge.wait_for_last_responses()
     except* BrokenPipeError:
         pass  # the client has closed standard output
@@ -120,8 +121,7 @@ class StdioBridge:
         if isinstance(line, SessionMessage):
             self.handle_message(line.message)
         else:
-            error = ErrorData(code=PARSE_ERROR, message="This line is not a JSON-RPC message.")
-            self.spawn(self._output.send(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+            self.spawn(self._output.send(build_line_error(line)))
 
     def handle_message(self, message: JSONRPCMessage) -> None:
         match message:

@@ -51,7 +51,8 @@ class SQLiteRequestState:
         self._connection: sqlite3.Connection | None = None
         self._finalizer: weakref.finalize[..., SQLiteRequestState] | None = None
         """Closes the file of a state that is dropped without `aclose`."""
-        _states.add(self)
+        with _forking:  # a fork goes through the states, and would fail if their number changed meanwhile
+            _states.add(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -174,9 +175,9 @@ def _prepare_fork() -> None:
     It would have no locks, so that the parent, when it closes the file, would remove the log to which the child writes.
     """
     _forking.acquire()
-    _forked.extend(_states)
-    for state in _forked:
+    for state in list(_states):
         state.prepare_fork()
+        _forked.append(state)
 
 
 def _end_fork() -> None:

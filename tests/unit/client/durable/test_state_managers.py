@@ -235,3 +235,41 @@ def test_what_a_forked_process_writes_into_the_state_of_its_parent_is_in_the_fil
     )
 
     assert (ran.stdout, ran.stderr) == ("True True\n", "")
+
+
+FORKED_BESIDE_NEW_STATES: Final = """
+import os, sys, threading, warnings
+from ringback.client.durable import SQLiteRequestState
+
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: the process has threads when it forks
+sys.setswitchinterval(1e-5)
+has_ended = threading.Event()
+
+def make_states():
+    kept = []
+    while not has_ended.is_set():
+        kept = kept[-200:] + [SQLiteRequestState(sys.argv[1])]
+
+making = threading.Thread(target=make_states)
+making.start()
+for _ in range(200):
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+has_ended.set()
+making.join()
+print("ended")
+"""
+
+
+def test_a_process_forks_while_another_thread_makes_states(tmp_path: Path) -> None:
+    """The fork failed to go through them, and every later fork of the process waited for ever."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED_BESIDE_NEW_STATES, str(tmp_path / "calls.db")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ran.stdout, ran.stderr) == ("ended\n", "")
