@@ -64,7 +64,7 @@ UNITS: Final = (
     "LeasedCall.save_handle.<locals>",
     "LeasedCall.mark_answers_sent.<locals>",
     "LeasedCall._record_progress.<locals>",
-    "LeasedCall.park_call.<locals>",
+    "LeaseEnd.park_call.<locals>",
     "InputAnswers.answer_input.<locals>",
     "CompletionBatcher._record_completions",
     "DeliveryLeasing._lease_due",

@@ -27,7 +27,7 @@ from tests.support.login_peers.sdk_peer import serving_sdk_peer
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 
-PARK = "LeasedCall._park.<locals>"
+PARK = "LeaseEnd._park.<locals>"
 REFRESH = "StoredTokens.claim_refresh.<locals>"
 """The first unit of a refresh, after a refused token."""
 SIGN_IN = "LoginCompletion._save_tokens.<locals>"

@@ -22,7 +22,7 @@ from tests.support.upstreams import HttpServer, serving
 DISPATCH = "LeasedCall._write_dispatched"
 KEEP = "LeasedCall.save_handle.<locals>"
 """For a task, the first update stores its handle. For rounds, the handle is dropped before the next round is sent."""
-PARK = "LeasedCall.park_call.<locals>"
+PARK = "LeaseEnd.park_call.<locals>"
 ANSWER = "InputAnswers.answer_input.<locals>"
 FINISH = "CompletionBatcher._record_completions"
 
