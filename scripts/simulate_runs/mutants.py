@@ -269,8 +269,8 @@ def _never_release_held_deliveries() -> Sequence[Patch]:
 def _overlook_ended_leases() -> Sequence[Patch]:
     original = SqlUpkeep.find_first
 
-    async def find_others(self: Any, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
-        found = await original(self, due_after=due_after)
+    async def find_others(self: Any, *, due_after: datetime, latest: datetime) -> Mapping[Upkeep, datetime]:
+        found = await original(self, due_after=due_after, latest=latest)
         return {kind: at for kind, at in found.items() if kind not in {Upkeep.CALL_LEASES, Upkeep.DELIVERY_LEASES}}
 
     return [(SqlUpkeep, "find_first", find_others)]
