@@ -59,14 +59,7 @@ class InboxWriter:
         try:
             await self._end_commits()
         finally:
-            thread, opening = self._thread, self._opening
-            self._thread = self._opening = self._file = self._task = None
-            if thread is not None:  # None: another end was quicker
-                closing = thread.submit(
-                    _close_file, opening
-                )  # a cancelled end waits no longer; the thread closes the file
-                thread.shutdown(wait=False)
-                await asyncio.shield(asyncio.wrap_future(closing))
+            await self._close_file()
 
     async def write(self, work: Callable[[InboxFile], T]) -> T:
         """The result of the work, once it is on disk. Work that raises has no effect.
@@ -101,6 +94,15 @@ class InboxWriter:
         if self._file is None:
             raise InboxClosed("The inbox is closed.")
         return self._file
+
+    async def _close_file(self) -> None:
+        """A cancelled end waits no longer, and the thread closes the file."""
+        thread, opening = self._thread, self._opening
+        self._thread = self._opening = self._file = self._task = None
+        if thread is not None:  # None: another end was quicker
+            closing = thread.submit(_close_opened, opening)
+            thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     async def _end_commits(self) -> None:
         if self._task is None:
@@ -142,7 +144,7 @@ class InboxWriter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _close_file(opening: Future[InboxFile] | None) -> None:
+def _close_opened(opening: Future[InboxFile] | None) -> None:
     """In the inbox's thread, in which the opening has ended: also a file for which nobody waited any longer is closed."""
     if opening is not None and not opening.cancelled() and opening.exception() is None:
         opening.result().close()
