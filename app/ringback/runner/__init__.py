@@ -8,6 +8,7 @@
     held_execution  an execution that waits for the commit of its call
     leased_dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
     leased_call   every write to the call under its lease (`drivers.driver.CallContext`)
+    cancel_request  the cancel request of a call to its upstream: delivered once, sent again until then
     lease_end     the end of the lease: the call ends, is parked, or is queued again
     lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)

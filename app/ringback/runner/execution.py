@@ -47,7 +47,8 @@ from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, TokensUnreadable
+from ringback.protocol.errors import LoginRequired, RequestNotSent, TokensUnreadable
+from ringback.runner.cancel_request import CANCEL_TIMEOUT_SECONDS, CancelRequest
 from ringback.runner.drivers.driver import BoundDriverPort, CallSessionProvider, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.lease_end import LeaseEnd
@@ -73,8 +74,6 @@ REREAD_SECONDS: Final = 300.0
 reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
 CANCEL_RETRY_SECONDS: Final = 2.0
 """The pause between two attempts to deliver a cancel request."""
-CANCEL_TIMEOUT_SECONDS: Final = 6.0
-"""The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 _UNREADABLE: Final = "The call's arguments were sealed with a key that the service does not have."
 _UNREADABLE_COMPLETION: Final = failed_completion(
     CallOutcome.REJECTED, f"{_UNREADABLE} Nothing was sent to the upstream."
@@ -150,7 +149,7 @@ class CallExecution:
         self._shutdown = shutdown
         self._admission = admission
         self._session: BoundDriverPort | None = None
-        self._cancel_request = _CancelRequest(self._leased_call)
+        self._cancel_request = CancelRequest(self._leased_call)
         self._cancel_noticed = ObservableFlag()
         self._began_unconfirmed = False
         """Whether this execution began with an unconfirmed clock and its deadline ahead. Then it passes by `Clock.now`, else by
@@ -403,28 +402,3 @@ class CallExecution:
 
     def _is_shutting_down(self) -> bool:
         return (self._shutdown.abort_requested if self._depends_on_process else self._shutdown.drain_requested).is_set()
-
-
-class _CancelRequest:
-    """The cancel request of one execution to its upstream: delivered once, sent again until then."""
-
-    def __init__(self, leased_call: LeasedCall) -> None:
-        self._leased_call = leased_call
-        self.is_delivered = False
-        self._completion: CallCompletion | None = None
-        self._sending = asyncio.Lock()
-        """Held while a cancel request is sent: the beginning of a session and a notification may both want to send it."""
-
-    async def send(self, session: BoundDriverPort) -> CallCompletion | None:
-        """The completion if the cancel request ends the call; None if it failed or the upstream will report the end."""
-        async with self._sending:
-            if self.is_delivered:
-                return self._completion
-            try:
-                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
-                    self._completion = await session.cancel_call(self._leased_call.call)
-            except (RequestFailed, UpstreamUnreachable, TimeoutError):
-                log.info("call.cancel_not_sent", extra=call_facts(self._leased_call.call))
-                return None
-            self.is_delivered = True
-            return self._completion
