@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
+
+import pytest
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import RowsLocked, StoreUnavailable
@@ -67,6 +69,19 @@ def name_work(work: Callable[..., object]) -> str:
     """The qualified name of a unit's function, also of one with bound arguments."""
     name: str = getattr(work, "func", work).__qualname__
     return name
+
+
+def refuse_work(patch: pytest.MonkeyPatch, store: Store, method: Literal["read", "write"], name: str) -> None:
+    """Make the store unavailable for the units of work with this name, and for no others."""
+    run = getattr(store, method)
+
+    async def refuse(work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if name_work(work).startswith(name):
+            raise StoreUnavailable("The database cannot be reached.")
+        result: T = await run(work)
+        return result
+
+    patch.setattr(store, method, refuse)
 
 
 class FullDisk(StoreWrapper):

@@ -9,14 +9,13 @@ import httpx
 import pytest
 
 from ringback.domain.circuit_breaker import WEBHOOK_BREAKER_POLICY
-from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.services.webhooks.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
-from tests.support.stores import name_work
+from tests.support.stores import refuse_work
 
 pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]
 
@@ -144,14 +143,7 @@ async def test_a_stored_act_is_reported_although_the_store_is_unavailable_right_
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     webhook_id = (await alice.put(NAMED_PATH, json={"url": CALLBACK_URL})).json()["id"]
-    write = service.store.write
-
-    async def fail_after_the_act(work: Callable[[Transaction], Awaitable[Any]]) -> Any:
-        if name_work(work).startswith("AttemptScheduler.schedule_rest"):
-            raise StoreUnavailable("The disk is full.")
-        return await write(work)
-
-    monkeypatch.setattr(service.store, "write", fail_after_the_act)
+    refuse_work(monkeypatch, service.store, "write", "AttemptScheduler.schedule_rest")
 
     answer = await ACTS[act](alice, webhook_id)
 

@@ -1,18 +1,15 @@
 """A webhook that its owner registers again and again is one webhook: by its name, or by an idempotency key."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.services.webhooks.verification import VerificationPolicy
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
-from tests.support.stores import name_work
+from tests.support.stores import refuse_work
 
 pytestmark = pytest.mark.requirement("R22")
 
@@ -49,14 +46,7 @@ async def test_a_generated_secret_is_shown_although_the_store_is_unavailable_dur
         "_policy",
         VerificationPolicy(mode="always", first_challenge_wait_seconds=1.0),
     )
-    read = service.store.read
-
-    async def fail_after_the_registration(work: Callable[[Transaction], Awaitable[Any]]) -> Any:
-        if name_work(work).startswith("WebhookVerification.wait_for_challenge"):
-            raise StoreUnavailable("The database cannot be reached.")
-        return await read(work)
-
-    monkeypatch.setattr(service.store, "read", fail_after_the_registration)
+    refuse_work(monkeypatch, service.store, "read", "WebhookVerification.wait_for_challenge")
 
     answer = await put(alice)
 

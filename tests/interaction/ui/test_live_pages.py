@@ -364,24 +364,6 @@ def cookie_header(http: httpx.AsyncClient) -> dict[str, str]:
     return {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in http.cookies.jar)}
 
 
-async def test_a_viewer_who_opens_a_list_that_another_one_follows_gets_its_rows_at_once(
-    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What changed since its page was read would otherwise be missing until the next change."""
-    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 5.0)  # both streams are open meanwhile
-    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_SPREAD", 1)
-    cookies = (await sign_in(service, "alice")).http.cookies
-
-    async with serving_api(service.app) as url, AsyncExitStack() as stack, asyncio.timeout(WAIT_SECONDS):
-        browser = httpx.AsyncClient(base_url=url, cookies=dict(cookies), timeout=WAIT_SECONDS)
-        await stack.enter_async_context(browser)
-        for _ in range(2):
-            live = await stack.enter_async_context(browser.stream("GET", "/ui/calls/live"))
-            lines = live.aiter_lines()
-            while await anext(lines) != "event: rows":
-                pass
-
-
 async def test_a_request_for_the_headers_of_a_live_list_ends_at_once_and_follows_nothing(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
