@@ -145,7 +145,7 @@ class InboxWriter:
 
 
 def _close_opened(opening: Future[InboxFile] | None) -> None:
-    """In the inbox's thread, in which the opening has ended: also a file for which nobody waited any longer is closed."""
+    """Runs in the inbox's thread, after the opening. A file whose caller was cancelled meanwhile is closed, too."""
     if opening is not None and not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
